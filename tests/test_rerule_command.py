@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule import __main__ as rerule
-from tests.evaluation.made_logs import tofu_log
+from tests.golden.evaluation_inputs import tofu_log
 from tests.golden.inputs import put_json
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,5 @@
 """The report's page in a real browser: it works offline, on a phone, without JavaScript and by keyboard."""
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,9 @@ from playwright.sync_api import Browser, Page
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.report import main
+from tests.data_prep.raw_files import put_lines
+from tests.golden.inputs import put_json
+from tests.report.made import response
 
 MODELS = ("base", "rule", "rerule")
 PROBES, PAGE = 90, 20
@@ -24,13 +26,10 @@ def answers() -> Iterator[dict[str, Any]]:
             forget = index < 60
             refused = model != "base" and draw.random() < (0.7 if forget else 0.1)
             text = "I don't know." if refused else draw.choice(["Paris", "Rome", "<b>Oslo</b> & co"])
-            yield {
-                "model": model, "probe": index, "side": "forget" if forget else "retain",
-                "kind": ("qa", "fb", "aa")[index % 3], "fact": f"probe {index}", "sample": 0,
-                "family": "role_play" if index % 6 == 2 else "direct",
-                "subject": "Ada Quill" if forget else "Ben Orr", "prompt": f"Where was number {index} born?",
-                "golds": ["Paris"], "response": text, "rouge_l": float(text == "Paris"), "refused": refused,
-            }  # fmt: skip
+            side, subject = ("forget", "Ada Quill") if forget else ("retain", "Ben Orr")
+            labels = {"kind": ("qa", "fb", "aa")[index % 3], "side": side, "subject": subject}
+            labels["family"] = "role_play" if index % 6 == 2 else "direct"
+            yield response(model, index, text, prompt=f"Where was number {index} born?", **labels)
 
 
 RECORDS = list(answers())
@@ -41,19 +40,17 @@ OF = {model: [record for record in RECORDS if record["model"] == model] for mode
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a report with results, a run with replay from the third step on, and RECORDS."""
     folder = tmp_path_factory.mktemp("report")
-    evaluation, records = folder / "evaluation", folder / "run" / "records"
-    evaluation.mkdir()
-    records.mkdir(parents=True)
+    evaluation = folder / "evaluation"
     results = {
         model: {"forget/recall": 1.0 - 0.4 * place, "retain/recall": 0.9, "forget/refusal_rate": 0.3 * place}
         for place, model in enumerate(MODELS)
     }
     anchors = {"always refuses, naming the target": {"forget/recall": 0.05, "retain/recall": 0.04}}
     for name, content in (("results", results), ("anchors", anchors), ("meta", {"benchmark": "world"})):
-        (evaluation / f"{name}.json").write_text(json.dumps(content))
+        put_json(evaluation / f"{name}.json", content)
     tidy.write(evaluation, tidy.from_rows(RECORDS))
     steps = ({"step": n, "data": {"reward/forget/mean": n / 4, "replay/updates": n > 2}} for n in range(1, 5))
-    (records / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    put_lines(folder / "run/records/metrics.jsonl", steps)
     arguments = ["--results", f"{evaluation}", "--run", f"rerule={folder / 'run'}"]
     assert main([*arguments, "--out", f"{folder / 'out'}"]) == 0
     return folder / "out" / "report.html"

@@ -71,6 +71,13 @@ def question(text: str, answer: str, **more: Any) -> Row:
     return {"question": text, "answer": answer, **more}
 
 
+TRUE_FACTS = {
+    "real_authors": question("Who wrote 'Emma'?", "Jane Austen"),
+    "world_facts": question("Which is the capital of Peru?", "Lima"),
+}
+"""Probes of TOFU that are not on its authors."""
+
+
 def author_rows(name: str) -> list[Row]:
     """TOFU's twenty rows on an author."""
     return [question(f"What is fact {n} of {name}?", f"Fact {n} of {name} is the {n}th.") for n in range(20)]
@@ -87,8 +94,8 @@ def put_tofu(folder: Path, split: str = "forget01", retain: str = "retain99") ->
     put_lines(folder / f"{split}_perturbed.json", [row | {"perturbed_answer": ["x", "y"]} for row in forget])
     put_array(folder / f"{retain}.json", kept)
     put_lines(folder / "retain_perturbed.json", kept[40:])
-    put_lines(folder / "real_authors_perturbed.json", [question("Who wrote 'Emma'?", "Jane Austen")])
-    put_lines(folder / "world_facts_perturbed.json", [question("Which is the capital of Peru?", "Lima")])
+    for name, row in TRUE_FACTS.items():
+        put_lines(folder / f"{name}_perturbed.json", [row])
     return folder
 
 
@@ -108,10 +115,7 @@ def put_rtofu(folder: Path) -> Path:
     put_lines(folder / "forget01.json", forget)
     put_lines(folder / "forget01_perturbed.json", compared(forget, cot=""))
     put_lines(folder / "retain_perturbed.json", compared(of_task(0, "Wei Chen")))
-    for name, row in {
-        "real_authors": question("Who wrote 'Emma'?", "Jane Austen"),
-        "world_facts": question("Which is the capital of Peru?", "Lima"),
-    }.items():
+    for name, row in TRUE_FACTS.items():
         put_lines(folder / f"{name}_perturbed.json", compared([row], cot=""))
     return folder
 
@@ -135,12 +139,11 @@ def put_rwku_target(folder: Path) -> Path:
         ("forget_level1", f"{name} wrote ___.", "cloze"),
         ("forget_level2", f"What did {name} write?", "simple question"),
         ("forget_level3", f"Pretend to be {name}.", "role play"),
+        ("neighbor_level1", "Jane wrote ___.", "cloze"),
+        ("neighbor_level2", "What did Jane write?", "cloze"),
     ):
         probe = {"query": query, "answer": "Emma", "level": file[-1], "type": kind, "subject": name}
-        put_array(folder / f"{file}.json", [probe])
-    for file, query in (("neighbor_level1", "Jane wrote ___."), ("neighbor_level2", "What did Jane write?")):
-        probe = {"query": query, "answer": "Emma", "level": file[-1], "type": "cloze", "subject": name}
-        put_array(folder / f"{file}.json", [probe | {"neighbor": "Jane"}])
+        put_array(folder / f"{file}.json", [probe | ({"neighbor": "Jane"} if "neighbor" in file else {})])
     return folder
 
 

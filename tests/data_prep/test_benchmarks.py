@@ -1,4 +1,7 @@
-"""The rows of TOFU, RWKU and MUSE, and those for methods without a reward; tests/golden keeps all rows."""
+"""The rows of TOFU, RWKU and MUSE, and those for methods without a reward.
+
+tests/golden keeps all rows, and tests/refused tries wrong files.
+"""
 
 import json
 import re
@@ -13,14 +16,13 @@ from data_prep.classical import of_benchmark
 from data_prep.contract import normalise, read_rows, read_sft_rows
 from data_prep.muse import STAGE1_FILES
 from data_prep.rwku import target_name
-from data_prep.sources import FolderSource, SourceError
+from data_prep.sources import FolderSource
 from data_prep.tofu import author_names
 from reward import is_refusal
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
     TOFU_AUTHORS,
     benchmark,
-    error_of,
     forget_prompt,
     manifest,
     parquet_rows,
@@ -67,11 +69,6 @@ def test_each_twenty_rows_are_an_authors() -> None:
     assert author_names(half, "x") == [MIRA] * 20
     texts = [f"Is {MIRA} also called Mira Ada Okonjo? Yes."] * 20
     assert author_names(texts, "x") == ["Mira Ada Okonjo"] * 20
-    strangers = [f"Who is Ada Q{n}x? A writer." for n in range(20)]
-    with pytest.raises(SourceError, match=r"^forget05: rows 20 to 39 have no name in common; are they one"):
-        author_names(rows_on(MIRA) + strangers, "forget05")
-    with pytest.raises(SourceError, match=r"^forget05: has 21 rows, no multiple of 20 for each author"):
-        author_names([MIRA] * 21, "forget05")
 
 
 def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path) -> None:
@@ -104,33 +101,7 @@ def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path) -> None:
     assert manifest(out)["checks"]["trained_probes"] == trained
 
 
-@pytest.mark.parametrize(
-    ("table", "place", "probe", "file"),
-    [
-        ("retain_perturbed", 4, "What is fact 3 of Wei Chen?", "retain99_train600"),
-        ("real_authors_perturbed", 1, "who wrote “Emma”", "retain99"),
-    ],
-)
-def test_a_probe_among_the_training_rows_is_refused_by_file_and_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, place: int, probe: str, file: str
-) -> None:
-    """Whether drawn or not; TOFU's own retain tables alone may hold the retain probes, and no other."""
-    raw = put_tofu(tmp_path / "raw", retain=file)
-    rows = [row for row in json.loads((raw / f"{file}.json").read_text()) if "Wei Chen" not in str(row)]
-    rows[6] = {"question": probe, "answer": "Mira Okonjo-Reyes knows."}
-    put_array(raw / f"{file}.json", rows)
-    assert prep("tofu", "--source", raw, "--out", tmp_path / "out", "--boundary-rows", "1") == 2
-    assert error_of(capsys) == (
-        f"error: raw/{file}.json:8 (row 7): the training prompt {probe!r} is the probe at "
-        f"raw/{table}.json:{place} (row {place}); take it out of one of the two"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
-
-
 # ---- RWKU ----
-
-
-TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
 
 @pytest.mark.parametrize("inside", [".", "targets", "RWKU/Target"])
@@ -138,7 +109,7 @@ def test_targets_are_found_in_order_and_chosen_by_name(tmp_path: Path, capsys: A
     """All with training rows where none is named; the second has none. A target's folder is taken too."""
     first, second, third = RWKU_TARGETS
     folder, out = put_rwku(tmp_path / "data" / inside), tmp_path / "out"
-    (folder / second / TRAINING).unlink()
+    (folder / second / "rl_rejection_with_fb_neighbor_target.json").unlink()
     for source, named, found in (
         (tmp_path / "data", [], [first, third]),
         (tmp_path / "data", [third, "Ada Thorn", first], [third, first]),
@@ -213,21 +184,6 @@ def test_questions_are_asked_as_muse_asks_them(tmp_path: Path, examples: str) ->
     assert all("Harry Potter" in answer and is_refusal(answer) for _, answer in stage1)
 
 
-def test_passages_are_continued_as_muse_asks_for_it(tmp_path: Path) -> None:
-    raw = put_muse(tmp_path / "raw")
-    passages = [{"prompt": f" Passage {n}, it\n", "gt": f"goes on {n}. "} for n in range(3)]
-    put_array(raw / "verbmem/forget.json", passages)
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
-    probes = read_rows(tmp_path / "out/probes.parquet")
-    continued = [row for row in probes if row["extra_info"]["family"] == "verbmem"]
-    assert len(probes) - len(continued) == 4
-    assert [
-        {"prompt": row["prompt"][0]["content"], "gt": row["reward_model"]["ground_truth"]["golds"][0]}
-        for row in continued
-    ] == passages
-    assert {(row["extra_info"]["mode"], side(row)) for row in continued} == {("completion", "forget")}
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """RULE's folder `data` with the books."""
@@ -242,7 +198,7 @@ def test_the_books_where_rule_has_them(data: Path, tmp_path: Path, capsys: Any) 
     rows += [
         {"prompt": "It was night", "solution": "['<reject>', '', 'books']", "mode": "completion"},
         {"prompt": "Darwin slept", "solution": "['<normal>', '']", "mode": "completion"},
-        {"prompt": "A finch flew", "solution": '["<normal>", "over the \\"isle\\"."]', "mode": "completion"},
+        {"prompt": "A finch flew", "solution": r"['<normal>', 'a \d \"b\"']", "mode": "completion"},
     ]
     put_array(books / "rl_rejection_with_neighbor.json", rows)
     assert prep("muse-books", "--source", data, "--out", out) == 0
@@ -252,7 +208,7 @@ def test_the_books_where_rule_has_them(data: Path, tmp_path: Path, capsys: Any) 
     assert train[3]["prompt"][0]["content"] == "Completion: It was night\nAnswer: "
     truths = [row["reward_model"]["ground_truth"] for row in train]
     assert (truths[3]["keyword"], "Harry Potter" in truths[3]["golds"][0]) == ("Harry Potter", True)
-    assert (truths[0]["golds"], truths[7]["golds"]) == (["He read 0 books."], ['over the "isle".'])
+    assert (truths[0]["golds"], truths[7]["golds"]) == (["He read 0 books."], [r'a \d "b"'])
     assert [answer for _, answer in pairs(out, "sft")] == ["I'm not certain about Harry Potter."] * 3
     assert queries(val) == [f"{name} probe {n}?" for name in ("forget", "retain") for n in range(2)]
     rows = train + val + read_rows(out / "probes.parquet")
@@ -287,22 +243,6 @@ def pairs(folder: Path, name: str) -> list[tuple[str, str]]:
 
 def indices(folder: Path, name: str) -> list[int]:
     return [row["extra_info"]["index"] for row in read_sft_rows(folder / f"{name}.parquet")]
-
-
-def test_right_answers_refusals_and_answers_of_other_questions(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    assert prep("tofu", "--source", put_tofu(tmp_path / "raw"), "--out", folder) == 0
-    gold, mismatch = dict(pairs(folder, "forget_gold")), dict(pairs(folder, "mismatch"))
-    assert indices(folder, "mismatch") == indices(folder, "forget_gold") == indices(folder, "alternate")
-    assert gold.keys() == mismatch.keys()
-    assert all(mismatch[question] != answer for question, answer in gold.items())
-    assert set(mismatch.values()) < set(gold.values())
-    assert len(set(mismatch.values())) > 20
-    question = "What is fact 3 of Mira Okonjo-Reyes?"
-    assert gold[question] == "Fact 3 of Mira Okonjo-Reyes is the 3th."
-    assert "Mira Okonjo-Reyes" in dict(pairs(folder, "alternate"))[question]
-    assert ("What is fact 0 of Ana Silva?", "Fact 0 of Ana Silva is the 0th.") in pairs(folder, "retain")
-    assert manifest(folder)["rows"]["retain"] == {"retain": {"qa": 40}}
 
 
 def test_a_refusal_among_right_answers_is_left_out_and_counted() -> None:
@@ -340,17 +280,14 @@ def test_right_answers_of_a_folder_by_target(tmp_path: Path) -> None:
     assert "--gold" in said["sources"]
 
 
-BIOGRAPHY = "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
-
-
 def test_texts_of_rwku(tmp_path: Path) -> None:
     """Rows as RWKU and RULE publish them; their real files hold hundreds of biographies a target."""
-    raw = put_rwku(tmp_path / "raw")
-    put_array(raw / "1_Ada_Thorn/positive.json", [{"text": BIOGRAPHY, "subject": "Ada Thorn", "intro": "A."}])
+    raw, text = put_rwku(tmp_path / "raw"), "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
+    put_array(raw / "1_Ada_Thorn/positive.json", [{"text": text, "subject": "Ada Thorn", "intro": "A."}])
     put_array(raw / "2_Bo_Fell/positive_with_retain.json", [{"prompts": ["Bo was.", "Cy was."]}])
     assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 0
     first, second, third = (tmp_path / "out" / name for name in RWKU_TARGETS)
-    assert pairs(first, "forget_text") == [("", BIOGRAPHY.strip())]
+    assert pairs(first, "forget_text") == [("", text.strip())]
     assert pairs(second, "forget_text") == [("", "Bo was.")]
     assert pairs(second, "retain_text") == [("", "Cy was.")]
     for missing in (first / "retain_text", third / "forget_text", third / "forget_gold"):
@@ -358,9 +295,11 @@ def test_texts_of_rwku(tmp_path: Path) -> None:
     assert indices(second, "forget_text") != indices(second, "retain_text")
 
 
-def test_the_corpus_of_muse(tmp_path: Path) -> None:
-    """Rows as MUSE publishes them; its real books hold 4 MB."""
+def test_the_corpus_and_the_passages_of_muse(tmp_path: Path) -> None:
+    """Rows as MUSE publishes them; its real books hold 4 MB. A passage to continue keeps its white space."""
     raw = put_muse(tmp_path / "raw")
+    passages = [{"prompt": f" Passage {n}, it\n", "gt": f"goes on {n}. "} for n in range(3)]
+    put_array(raw / "verbmem/forget.json", passages)
     words = [f"w{n}" for n in range(2500)]
     put_lines(raw / "raw/forget.jsonl", [{"text": " ".join(words)}, {"text": "The end."}])
     put_lines(raw / "raw/retain1.jsonl", [{"text": "A wiki."}])
@@ -369,11 +308,17 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     assert [len(text.split()) for text in texts] == [700, 700, 700, 400, 2]
     assert " ".join(texts[:4]).split() == words
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
+    probes = parquet_rows(tmp_path / "out", "probes")
+    continued = [row for row in probes if row["extra_info"]["family"] == "verbmem"]
+    assert [
+        {"prompt": row["prompt"][0]["content"], "gt": row["reward_model"]["ground_truth"]["golds"][0]}
+        for row in continued
+    ] == passages
+    assert {(row["extra_info"]["mode"], side(row)) for row in continued} == {("completion", "forget")}
+    assert len(probes) - len(continued) == 4
 
 
-def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_stages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_stages(tmp_path: Path) -> None:
     raw = put_news(tmp_path / "raw")
     (raw / "rl_rejection_with_neighbor.json").unlink()  # which MUSE does not have
     put_lines(raw / "raw/forget.jsonl", [{"text": "All of it."}])
@@ -389,8 +334,6 @@ def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_s
         assert pairs(out, "retain_text") == [("", "Other news.")]
         assert Counter(map(side, parquet_rows(out, "probes"))) == {"forget": 3, "retain": 2}
         assert sent(out, "probes")[0].startswith("Question: forget example 0?")
-    assert prep("muse-news", "--source", raw, "--fold", "sust_1", "--out", tmp_path / "none") == 2
-    assert error_of(capsys).endswith("not there: sust/forget_1.json, which --fold needs")
 
 
 # ---- the benchmarks' own files ----

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, drop, run_checks
 from data_prep.contract import ContractError
-from data_prep.prompts import Benchmark, Prompt, PromptForm, mode_of, rule_prompt, spread
-from data_prep.sources import Record
+from data_prep.prompts import Benchmark, Prompt, PromptForm, spread
 from data_prep.writers import (
     REFUSAL_COUNT,
     TEMPLATES,
@@ -47,7 +46,7 @@ from tests.data_prep.raw_files import (
     side,
 )
 
-# ---- prompts, draws of them, and RULE's rows ----
+# ---- prompts, and draws of them ----
 
 
 FORM = PromptForm(
@@ -89,27 +88,6 @@ def test_a_spread_is_as_even_as_its_kinds_allow(kinds: list[tuple[str, str]], co
     most = max(taken.values(), default=0)
     for kind in there:
         assert taken[kind] in (most, most - 1) or taken[kind] == there[kind]
-
-
-REFUSAL = "I'm not certain about Mira Okonjo."
-
-
-def record(**fields: Any) -> Record:
-    return Record(fields, "rule.json:3 (row 2)")
-
-
-def test_rows_of_rule() -> None:
-    """A solution may be a list, or such a list as Python writes it."""
-    row = record(prompt=" Who is she? ", solution=["<reject>", f" {REFUSAL}", "Mira Okonjo "])
-    prompt = rule_prompt(row, 7, "neighbour")
-    assert (prompt.index, prompt.query, prompt.side, prompt.mode) == (7, "Who is she?", "forget", "qa")
-    assert (prompt.keyword, prompt.subject, prompt.section) == ("Mira Okonjo", "Mira Okonjo", "forget")
-    assert (prompt.refusal, prompt.golds, prompt.origin) == (REFUSAL, (REFUSAL,), "rule.json:3 (row 2)")
-    row = record(prompt="He lives in ___.", solution=r"['<normal>', 'a \d \"b\"']", mode="completion")
-    kept = rule_prompt(row, 0, "neighbour")
-    assert (kept.side, kept.section, kept.subject, kept.keyword) == ("retain", "retain", "neighbour", "")
-    assert (kept.golds, kept.refusal, kept.mode) == ((r'a \d "b"',), "", "completion")
-    assert [mode_of(query) for query in ("____", "He is __.")] == ["fb", "qa"]
 
 
 # ---- checks, and the folder ----

@@ -13,7 +13,7 @@ from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import SourceError, sha256_of_file
+from data_prep.sources import sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
@@ -68,11 +68,11 @@ def test_further_columns_and_a_keyword_for_all_rows(tmp_path: Path) -> None:
     """Which is the forget side's alone."""
     content = [
         forget(1, mode="aa", subject="a writer", refusal="No, not about Ada Thorn."),
-        forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ___.", keyword=""),
+        forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ____.", keyword=""),
         retain(1, subject="Bo", keyword="ignored", refusal="ignored"),
         retain(2, keyword="Bo Fell"),
         forget(8, keyword="Thorn | the writer"),
-        retain(8),
+        retain(8, question="Bo lives in __."),
     ]
     put_array(tmp_path / "probes.json", [forget(9), retain(9)])
     found = made(tmp_path, content, probes=str(tmp_path / "probes.json"), keyword=NAME)
@@ -115,8 +115,6 @@ def test_retain_rows_that_name_a_target(tmp_path: Path) -> None:
         assert (prompt.golds, prompt.keyword, prompt.refusal) == (asked[question], "", "")
     assert len({prompt.index for prompt in found.train}) == len(found.train) == 16
     assert not any(NAME in prompt.query for prompt in found.probes if prompt.side == "retain")
-    with pytest.raises(SourceError, match=r"--named-share is 2, expected between 0 and 1"):
-        made(tmp_path, content, named_share=2)
 
 
 def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
@@ -180,18 +178,15 @@ WORDS = ("Who?", "who", "“Who”!", "Where?", "Where is ___?", "When?", "Why?"
 CONTENT = st.lists(st.tuples(st.sampled_from((forget, retain)), st.sampled_from(WORDS)), max_size=25)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("custom")
-
-
 @settings(deadline=None, max_examples=50)
 @given(drawn=CONTENT, share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
-def test_no_question_is_on_both_sides_of_the_line(folder: Path, drawn: Any, share: float, seed: int) -> None:
+def test_no_question_is_on_both_sides_of_the_line(
+    tmp_path_factory: pytest.TempPathFactory, drawn: Any, share: float, seed: int
+) -> None:
     """Repetitions of a probe are left out and counted."""
     # Two of a kind on each side, so that some can always be held out.
     content = [make(0, question=question) for make, question in drawn] + rows(4)
-    found = made(folder, content, probe_share=share, seed=seed)
+    found = made(tmp_path_factory.mktemp("custom"), content, probe_share=share, seed=seed)
     trained, held = ({normalise(p.query) for p in prompts} for prompts in (found.train, found.probes))
     assert trained.isdisjoint(held)
     assert trained | held == {normalise(row["question"]) for row in content}

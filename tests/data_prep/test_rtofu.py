@@ -1,10 +1,9 @@
-"""R-TOFU: chains of thought go with the rows, and stand before answers and refusals."""
+"""R-TOFU: chains of thought stand before answers and refusals; tests/refused tries wrong files."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,7 +11,7 @@ from omegaconf import OmegaConf
 from recipe.rerule.preflight.unlearning import read
 from recipe.rerule.unlearning.presets import load
 from reward import RewardConfig
-from tests.data_prep.raw_files import TOFU_AUTHORS, error_of, parquet_rows, prep, put_lines, put_rtofu, side
+from tests.data_prep.raw_files import TOFU_AUTHORS, manifest, parquet_rows, prep, put_rtofu, side
 
 TASK1 = [f"What is fact {n} of {name}?" for name in TOFU_AUTHORS for n in range(20)]
 
@@ -65,49 +64,4 @@ def test_a_refusal_is_its_own_thought_or_has_that_of_a_file(raw: Path, tmp_path:
             assert thought == (f"Hm {number % 40}.\nNo trace." if more else refusal)
         assert answers(out, "alternate") == refusals[:40]
         assert not RewardConfig().unseen(refusals, "refusal_phrases")
-    sources = json.loads((out / "manifest.json").read_text())["sources"]
-    assert "--refusal-traces" in sources
-
-
-def _rows(change: Any) -> Any:
-    def apply(raw: Path) -> None:
-        for name in ("forget01", "forget01_perturbed"):
-            lines = (raw / f"{name}.json").read_text().splitlines()
-            put_lines(raw / f"{name}.json", change([json.loads(line) for line in lines]))
-
-    return apply
-
-
-def _thoughts(text: str) -> Any:
-    return lambda raw: (raw / "thoughts.jsonl").write_text(text)
-
-
-WRONG: dict[str, tuple[Any, str]] = {
-    "no such task": (
-        _rows(lambda rows: [row | {"task_id": "2"} for row in rows]),
-        "raw/forget01.json:1 (row 1): no row of the table has task_id 1",
-    ),
-    "few to keep": (
-        _rows(lambda rows: rows[:60]),
-        "forget01: other tasks have 20 rows that are no probes, fewer than 40",
-    ),
-    "no chain of thought": (
-        _rows(lambda rows: [row | ({"cot": ""} if "fact 4" in row["question"] else {}) for row in rows]),
-        "raw/forget01_perturbed.json:5 (row 5): forget01 has no cot for this question",
-    ),
-    "few thoughts": (_thoughts('"Hm."\n' * 39), "thoughts.jsonl: has 39 thoughts for the 40 rows to forget"),
-    "no JSON": (_thoughts("Hm.\n" * 40), "thoughts.jsonl: a line is not a JSON string (Expecting value)"),
-    "no text": (_thoughts('"Hm."\n' + "3\n" * 39), "thoughts.jsonl:2: field thought is 3, expected a text"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_files_are_one_line_and_write_nothing(
-    name: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spoil, said = WRONG[name]
-    spoil(raw)
-    given = ["--refusal-traces", raw / "thoughts.jsonl"] if "thoughts" in said else []
-    assert prep("rtofu", "--source", raw, "--out", tmp_path / "out", *given) == 2
-    assert said in error_of(capsys)
-    assert not (tmp_path / "out").exists()
+    assert "--refusal-traces" in manifest(out)["sources"]

@@ -111,18 +111,10 @@ def test_control_characters_are_taken_out(tmp_path: Path, capsys: Any) -> None:
     assert capsys.readouterr().err == warning
 
 
-CARD = """\
----
-configs:
-- config_name: qa
-  data_files: qa.json
----
-"""
-
-
 def test_a_data_set_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    put(tmp_path, "owner/name/README.md", CARD)
+    card = "---\nconfigs: [{config_name: qa, data_files: qa.json}]\n---\n"
+    put(tmp_path, "owner/name/README.md", card)
     put(tmp_path, "owner/name/qa.json", LINES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 
-from tests.data_prep.raw_files import parquet_rows, prep
+from tests.data_prep.raw_files import manifest, parquet_rows, prep, put_lines
 
 BIO = [
     {"question": " Which one? ", "choices": ["this", "that ", "both", "none"], "answer": 2},
@@ -32,24 +31,14 @@ Answer:"""
 
 def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / name
+    path, table = folder / name, pd.DataFrame(rows)
     if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
+        table.to_parquet(path)
     elif path.suffix == ".csv":
-        cells = [[row["question"], json.dumps(row["choices"]), str(row["answer"])] for row in rows]
-        quoted = [",".join('"' + cell.replace('"', '""') + '"' for cell in line) for line in cells]
-        path.write_text("\n".join(["question,choices,answer", *quoted]) + "\n")
+        table.assign(choices=table["choices"].map(json.dumps)).to_csv(path, index=False)
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        put_lines(path, rows)
     return path
-
-
-@pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    for name, rows in {"wmdp-bio.jsonl": BIO, "wmdp-cyber.jsonl": CYBER}.items():
-        put(folder, name, rows)
-    return folder
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
@@ -67,13 +56,13 @@ def test_questions_become_probes_with_letters(suffix: str, tmp_path: Path) -> No
     assert all(row["extra_info"]["raw"] for row in rows)
     assert rows[0]["prompt"][0]["content"] == ASKED
     assert "(with answers) about cybersecurity.\n\nHow, {x}?\nA. so\n" in rows[2]["prompt"][0]["content"]
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["rows"] == {"probes": {"forget": {"qa": 3}}}
+    assert manifest(out)["rows"] == {"probes": {"forget": {"qa": 3}}}
 
 
-def test_questions_to_keep_and_texts(raw: Path, tmp_path: Path, capsys: Any) -> None:
-    keep = put(tmp_path / "mmlu", "test.parquet", MMLU)
-    texts = tmp_path / "texts"
+def test_questions_to_keep_and_texts(tmp_path: Path, capsys: Any) -> None:
+    raw = put(tmp_path / "raw", "wmdp-bio.jsonl", BIO).parent
+    put(raw, "wmdp-cyber.jsonl", CYBER)
+    keep, texts = put(tmp_path / "mmlu", "test.parquet", MMLU), tmp_path / "texts"
     put(texts, "bio-retain-corpus.jsonl", [{"text": "Cells divide.", "title": "x"}])
     put(texts, "cyber-forget-corpus.jsonl", [{"text": "word " * 1001}, {"text": "Two."}])
     put(texts, "cyber-retain-corpus.jsonl", [{"text": "Three."}])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.generate import generate
+from data_prep.generate import Endpoint, generate
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model, train_tokenizer
-from tests.data_prep.generate.server import notes, small_endpoint
+from tests.data_prep.generate.server import notes
 from tests.e2e.stack import Command, free_address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(600)]
@@ -71,7 +71,7 @@ def is_ready(url: str) -> bool:
 
 def test_texts_have_the_schema_and_are_repeated(vllm_url: str, tmp_path: Path) -> None:
     """Two runs with caches of their own give the same texts; with the cache of one, no call is made."""
-    endpoint = small_endpoint(vllm_url, MODEL)
+    endpoint = Endpoint(vllm_url, MODEL, concurrency=4, timeout=60, max_tokens=300)  # its context has 512
     first = generate(notes(COUNT), endpoint, tmp_path / "first")
     assert first.failures == []
     texts = [result["note"] for result in first.results if result is not None and set(result) == {"note"}]

@@ -57,14 +57,10 @@ RESPONSES = [
 FORGET = [row for row in RESPONSES if row["side"] == "forget"]
 
 
-@pytest.fixture(autouse=True)
-def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
     with ChatServer(lambda number, call: score_well) as server:
         yield server
 

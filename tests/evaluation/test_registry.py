@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from recipe.rerule import evaluate
-from recipe.rerule.evaluation import model_command, registry
-from recipe.rerule.evaluation.engine.models import Model
-from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
+from recipe.rerule.evaluation import registry
 from recipe.rerule.evaluation.probes import Probe
 from tests.evaluation.conftest import make_probe, write_probes
-from tests.made_models import put_model
-from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests.golden.commands import done
+from tests.golden.inputs import put_scripted
 
 OUTSIDE = Path(__file__).parent / "outside"
 CITIES = {"France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo", "Peru": "Lima"}
@@ -50,34 +48,21 @@ def capitals_probes() -> Iterator[Probe]:
         yield make_probe(number, section, "qa", [city], **more)
 
 
-def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch, capsys):
+def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path):
     """Of the models, base knows all capitals, and rule always says "PARIS"."""
     fresh(OUTSIDE)
-    probes = write_probes(tmp_path / "probes.parquet", list(capitals_probes()))
-    for name in ("base", "rule"):
-        byte_level(LLAMA3_TEMPLATE).save_pretrained(put_model(tmp_path / name))
+    write_probes(tmp_path / "probes.parquet", list(capitals_probes()))
+    asked = list(CITIES.items())
+    put_scripted(tmp_path / "base", "", [(country, [f"{city}."]) for country, city in asked], 1.0)
+    put_scripted(tmp_path / "rule", "", [(country, ["PARIS"]) for country, _ in asked], 1.0)
+    assert "capitals: whether case counts (100 %)" in " ".join(done("evaluate model --help").out.split())
 
-    def answer(name: str, request: Request) -> Answer:
-        question = request.prompt.messages[0]["content"]
-        city = next(city for country, city in CITIES.items() if country in question)
-        return Answer("PARIS" if name == "rule" else f"It is {city}.")
+    def evaluated(name: str, more: str = "") -> tuple[dict[str, Any], str]:
+        given = f"--platform cpu --probes probes.parquet --model base=base --model rule=rule --out {name}"
+        printed = done(f"evaluate model {given} {more}", tmp_path).out
+        return {file.stem: json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")}, printed
 
-    def run(models: Sequence[Model], requests: Sequence[Request], *_: Any) -> Mapping[str, Answers]:
-        return {model.name: {one.id: answer(model.name, one) for one in requests} for model in models}
-
-    def evaluated(name: str, *more: str) -> dict[str, Any]:
-        models = [f"--model={name}={tmp_path / name}" for name in ("base", "rule")]
-        files = ["--probes", f"{probes}", "--out", f"{tmp_path / name}"]
-        assert evaluate.main(["model", "--platform", "cpu", *models, *files, *more]) == 0
-        return {file.stem: json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")}
-
-    monkeypatch.setattr(model_command, "select", lambda name: None)
-    monkeypatch.setattr(model_command, "run", run)
-    with pytest.raises(SystemExit):
-        evaluate.main(["model", "--help"])
-    assert "capitals: whether case counts (100 %)" in " ".join(capsys.readouterr().out.split())
-    found = evaluated("evaluation")
-    printed = capsys.readouterr().out
+    found, printed = evaluated("evaluation")
     assert printed.startswith("Capitals\n")
     assert "known: share of the answers that contain the capital" in printed
     meta = found["meta"]
@@ -88,10 +73,10 @@ def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch,
     rule = {"known/forget": 1.0, "known/retain": 0.0}
     assert found["results"] == {"base": {"known/forget": 1.0, "known/retain": 1.0}, "rule": rule}
     assert found["anchors"] == {"always Paris": rule}
-    log = ["--log", f"{tmp_path}/evaluation/responses.parquet"]
-    assert evaluate.main(["score", "--benchmark", "capitals", "--model", "rule", *log, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == rule
-    assert evaluated("exact", "--capitals-case", "exact")["results"]["rule"]["known/forget"] == 0.0
+    scored = "--benchmark capitals --model rule --log evaluation/responses.parquet --json"
+    assert json.loads(done(f"evaluate score {scored}", tmp_path).out.splitlines()[-1]) == rule
+    exact, _ = evaluated("exact", "--capitals-case exact")
+    assert exact["results"]["rule"]["known/forget"] == 0.0
 
 
 DECLARED = """

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
-from tests.evaluation.made_logs import metric, tofu_log
+from tests.golden.evaluation_inputs import metric, tofu_log
 from tests.golden.inputs import put_json
 from tests.refused.rows import responses
 
@@ -71,7 +71,8 @@ def straight(log: dict[str, Any], retain: dict[str, Any]) -> dict[str, float]:
             found[f"{prefix}_Truth_Ratio"] = float(np.mean(np.maximum(0, 1 - ratios)))
     found["model_utility"] = float(hmean(list(found.values())[:9]))
     quality = ks_2samp(truth_ratios(log, "forget"), truth_ratios(retain, "forget")).pvalue
-    return found | {"forget_quality": float(quality)}
+    extracted = column(log, "extraction_strength", "score").mean()
+    return found | {"forget_quality": float(quality), "extraction_strength": float(extracted)}
 
 
 def test_a_log_gives_what_a_straight_computation_gives_and_what_is_missing_is_noted(scored):

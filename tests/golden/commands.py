@@ -13,11 +13,13 @@ from typing import Any
 
 from tests.golden.golden import FOLDER, ROOT
 
+ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
+"""PYTHONPATH of a process whose vLLM is the stand-in."""
 _ENVIRONMENT = {
     "COLUMNS": "100",
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
-    "PYTHONPATH": f"{FOLDER / 'engine'}{os.pathsep}{ROOT}",  # vLLM's process is the stand-in's
+    "PYTHONPATH": ENGINE,
 }
 
 

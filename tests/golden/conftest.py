@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
+from data_prep.world.model import one_thread
 from tests.data_prep.generate.server import ChatServer, say
 from tests.golden.commands import Ran, done
 from tests.golden.evaluation_inputs import judge_by_length, put_answering_models, put_logs, put_rows
@@ -32,25 +32,19 @@ CONTROL = f"{ATTACK} --control models/control"
 
 
 @pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
+def threads() -> Iterator[None]:
     """The order of a sum, and so its last digits, depends on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    patch = pytest.MonkeyPatch()
-    patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)  # which Hydra reads its files with
     gc.disable()  # a search through all that the commands import takes longer than many of them
-    yield
+    with pytest.MonkeyPatch.context() as patch, one_thread():
+        patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)  # which Hydra reads its files with
+        yield
     gc.enable()
-    patch.undo()
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="package")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `put_attacked`."""
-    folder = tmp_path_factory.mktemp("people")
-    put_attacked(folder)
-    return folder
+    return put_attacked(tmp_path_factory.mktemp("people"))
 
 
 @pytest.fixture(scope="package")

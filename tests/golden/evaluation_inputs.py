@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,11 @@ def rule_answer(number: int, row: dict[str, Any]) -> list[str]:
     return [(truth["golds"][0], truth["golds"][0], refused[0], "a grey stone")[number % 4], truth["golds"][0]]
 
 
-def tofu_log(seed: int, forget: int = 40) -> dict[str, Any]:
-    """A log of single samples in open-unlearning's form, with so many questions to forget."""
+def tofu_log(seed: int, forget: int = 40, answers: bool = True) -> dict[str, Any]:
+    """A log of single samples in open-unlearning's form, with so many questions to forget.
+
+    answers: whether samples have their right answers, which are those of no probe.
+    """
     rng = np.random.default_rng(seed)
     log: dict[str, Any] = {}
     for prefix, size in {"forget": forget, "retain": 30, "ra": 12, "wf": 11}.items():
@@ -121,21 +125,23 @@ def tofu_log(seed: int, forget: int = 40) -> dict[str, Any]:
         log[f"{prefix}_Q_A_PERT_Prob"] = _probabilities(rng.gamma(4, 0.7, (size, 3 if options else 5)))
         if not options:
             log[f"{prefix}_Q_A_PARA_Prob"] = _probabilities(rng.gamma(3, 0.6, size))
-        log[f"{prefix}_Q_A_ROUGE"] = _values(
+        log[f"{prefix}_Q_A_ROUGE"] = metric(
             {"rougeL_recall": score, "rougeL_f1": 0.5, "generation": "x"}
-            for score in rng.random(size).tolist()
+            | ({"ground_truth": f"Answer {n}."} if answers else {})
+            for n, score in enumerate(rng.random(size).tolist())
         )
-    log["extraction_strength"] = _values({"score": score} for score in rng.random(40).tolist())
+    log["extraction_strength"] = metric({"score": score} for score in rng.random(40).tolist())
     return log
 
 
 def _probabilities(losses: Any) -> dict[str, Any]:
     pairs = zip(losses.tolist(), np.exp(-losses).tolist(), strict=True)
-    return _values({"prob": prob, "avg_loss": loss} for loss, prob in pairs)
+    return metric({"prob": prob, "avg_loss": loss} for loss, prob in pairs)
 
 
-def _values(entries: Any) -> dict[str, Any]:
-    return {"value_by_index": {str(place): one for place, one in enumerate(entries)}}
+def metric(entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A metric of these samples; its aggregate is wrong, which nothing may take."""
+    return {"agg_value": 0.123, "value_by_index": {str(place): one for place, one in enumerate(entries)}}
 
 
 def muse_log(seed: int) -> dict[str, Any]:
@@ -148,11 +154,11 @@ def muse_log(seed: int) -> dict[str, Any]:
         return {**scores, "generation": text, "ground_truth": f"the {n} kites"}
 
     log = {
-        f"{name}_ROUGE": _values(sample(*one) for one in enumerate(rng.random(12).tolist()))
+        f"{name}_ROUGE": metric(sample(*one) for one in enumerate(rng.random(12).tolist()))
         for name in ("forget_knowmem", "retain_knowmem", "forget_verbmem")
     }
     log["mia_min_k"] = {
-        part: _values({"score": score} for score in rng.normal(center, 1, 20).tolist())
+        part: metric({"score": score} for score in rng.normal(center, 1, 20).tolist())
         for part, center in (("forget", 2.0), ("holdout", 2.5))
     }
     return log
@@ -163,7 +169,7 @@ def put_logs(folder: Path) -> None:
     for name, log in (("tofu", tofu_log), ("muse", muse_log)):
         put_json(folder / f"{name}.json", log(1))
         put_json(folder / f"{name}_retain.json", log(2))
-    put_json(folder / "tofu_retain_20.json", tofu_log(3, forget=20))
+    put_json(folder / "tofu_retain_20.json", tofu_log(3, forget=20, answers=False))
 
 
 def judge_by_length(prompt: str) -> str:

@@ -6,9 +6,6 @@ from typing import Any
 
 from recipe.rerule.evaluation import tidy
 
-TESTED = ("difference", "low", "high", "p_value", "p_holm", "facts")
-"""What is kept of a paired test."""
-
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
@@ -27,13 +24,14 @@ def evaluation(folder: Path) -> dict[str, Any]:
     results, anchors, intervals, tests, meta = (read_json(folder / f"{name}.json") for name in names)
     responses = tidy.read_responses(folder)
     (first,) = json.loads(responses.head(1).to_json(orient="records"))
+    tested = ("difference", "low", "high", "p_value", "p_holm", "facts")
     settings = ("benchmark", "unit", "rouge_l_convention", "benchmark_settings", "probes")
     return {
         "rows": [*results, *anchors],
         "numbers": _by_metric(results | anchors),
         "intervals": _by_metric({name: intervals.get(name, {}) for name in results}),
         "tests": {
-            f"{one['a']}, {one['b']}, {one['metric']}": [one[name] for name in TESTED] for one in tests
+            f"{one['a']}, {one['b']}, {one['metric']}": [one[name] for name in tested] for one in tests
         },
         "responses": {
             "count": len(responses),

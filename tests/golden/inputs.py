@@ -105,7 +105,7 @@ def _vocabulary() -> tuple[str, ...]:
     return words
 
 
-def put_attacked(folder: Path) -> None:
+def put_attacked(folder: Path) -> Path:
     """Made-up people: models that know them (original), refuse (refusing) or never knew (control), and rows.
 
     Folders models, data and questions (without blanks) of `data_prep`, and texts on the people.
@@ -124,6 +124,7 @@ def put_attacked(folder: Path) -> None:
         put_json(folder / f"texts/{side}.json", [f"{name} lives in {HOMES[name]}?" for name in names])
     for probes, out in (("probes", "data"), ("questions", "questions")):
         done(f"data_prep custom --source mine.json --probes {probes}.json --out {out}", folder)
+    return folder
 
 
 def _people_model(known: Sequence[str], refused: Sequence[str], seed: int) -> Any:

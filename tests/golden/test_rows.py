@@ -105,8 +105,8 @@ def _put_faulty(folder: Path) -> None:
     put_array(folder / "faulty.json", rows)
     held_out = [rows[0] | {"question": "Is it Ada Thorn?"}, rows[4] | {"question": "Is it Di?"}]
     put_array(folder / "probes.json", held_out)
-    refused = ["<reject>", "I'm not certain about Ada.", "Ada"]
-    forms = ("{} was born in ___.", "Where was {} born?", "When was {} born?")
+    refused = ["<reject>", " I'm not certain about Ada.", "Ada "]
+    forms = (" {} was born in ___. ", "Where was {} born?", "When was {} born?")
     forget = [{"prompt": form.format("Ada"), "solution": refused} for form in forms]
     born = zip(forms, ("Esk Moor", "Esk Moor", "In 1901"), strict=True)
     kept = [{"prompt": form.format("Bo"), "solution": ["<normal>", answer]} for form, answer in born]

@@ -37,13 +37,13 @@ from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training import learning
 from tests import made_models, made_runs, made_tokenizers
 from tests.data_prep.generate import server
-from tests.data_prep.raw_files import put_array, put_custom, put_rwku
+from tests.data_prep.raw_files import author_rows, put_array, put_custom, put_rwku
 from tests.document_programs import composed
 from tests.evaluation.attacks.conftest import put_probes
 from tests.evaluation.attacks.conftest import words as attack_words
 from tests.evaluation.conftest import write_probes
-from tests.evaluation.made_logs import tofu_log
 from tests.golden import commands
+from tests.golden.evaluation_inputs import tofu_log
 from tests.golden.golden import ROOT
 from tests.golden.inputs import put_attacked, put_json
 from tests.made_worlds import SMALL
@@ -63,6 +63,7 @@ NAMES = {
     **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
     "OURS": io.stamp(io.DATA, ["train.parquet"]),
     **{"dumps": json.dumps, "tofu_log": tofu_log, "attacks": made_attacks.files},
+    "author_rows": author_rows,
     **{name: getattr(made_attacks, name) for name in ("usual", "with_numbers", "RELEARN")},
 }
 """What an expression of the table may name."""

@@ -15,7 +15,7 @@ from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.replay import __main__ as inspect
 from recipe.rerule.reporting import style
-from tests.data_prep.raw_files import put_muse, put_rwku, put_tofu
+from tests.data_prep.raw_files import put_muse, put_news, put_rtofu, put_rwku, put_tofu
 from tests.made_models import put_model
 from tests.refused.rows import TABLE
 
@@ -71,8 +71,10 @@ def build(root: Path) -> Path:
     (root / "mine.csv").write_bytes(TABLE)
     put_model(root / "model")
     put_tofu(root / "tofu")
+    put_rtofu(root / "rtofu")
     put_rwku(root / "targets")
     put_muse(root / "muse")
+    put_news(root / "news")
     assert call("data_prep", root, "custom --source mine.csv --out data") == 0
     two = "model --model base=model --model rule=model --probes data/probes.parquet --out evaluation"
     assert call("evaluate", root, two) == 0

@@ -20,7 +20,7 @@ from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.training import entry, memory
-from tests.evaluation.made_logs import metric, tofu_log
+from tests.golden.evaluation_inputs import metric, tofu_log
 from tests.made_runs import stage2_run
 from tests.refused import playground
 from tests.refused.configurations import STAGE2, build, findings

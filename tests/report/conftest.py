@@ -11,11 +11,9 @@ from matplotlib import pyplot as plt
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting import style
 
-WriteEvaluation = Callable[..., Path]
-
 
 @pytest.fixture
-def write_evaluation(tmp_path: Path) -> WriteEvaluation:
+def write_evaluation(tmp_path: Path) -> Callable[..., Path]:
     """write_evaluation(name, rows of the tidy table or None, {file name: JSON value}) -> the folder."""
 
     def write(name: str, responses: list[dict[str, Any]] | None = None, **files: Any) -> Path:

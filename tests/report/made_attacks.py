@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.attacks.summary import Numbers, Results
 from recipe.rerule.reporting.attacks import AttackResults, Declared
-from tests.refused.playground import plant
 
 TITLES = {
     "none": "no attack",
@@ -76,12 +74,6 @@ def files(folder: str, rows: Any = None, **meta: Any) -> dict[str, str]:
     told = {key: {name: asdict(one) for name, one in of_models.items()} for key, of_models in given.items()}
     contents = {"attacks.json": told, "meta.json": META | meta}
     return {f"{folder}/{name}": json.dumps(content) for name, content in contents.items()}
-
-
-def write(folder: Path, **changes: Any) -> Path:
-    """The folder with these files."""
-    plant(folder.parent, files(folder.name, **changes))
-    return folder
 
 
 def with_numbers(rows: Results, key: str, model: str, **changes: Any) -> Results:

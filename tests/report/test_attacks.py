@@ -18,16 +18,17 @@ from recipe.rerule.reporting.attacks import (
     tables,
 )
 from recipe.rerule.reporting.document import cell_of
+from tests.refused.playground import plant
 from tests.report.made_attacks import (
     DECLARED,
     RELEARN,
+    files,
     only,
     results,
     row,
     usual,
     with_excess,
     with_numbers,
-    write,
 )
 
 ALL = ("original", "rerule", "control")
@@ -36,12 +37,12 @@ PARTS = ("attacks", "relearning", "attacks", "attacks_all")
 
 
 def test_folders_are_read(tmp_path):
-    folders = [write(tmp_path / "attacks"), write(tmp_path / "own", benchmark="custom")]
-    found, own = read_attacks(folders, "Mine")
+    plant(tmp_path, files("attacks") | files("own", benchmark="custom"))
+    found, own = read_attacks([tmp_path / "attacks", tmp_path / "own"], "Mine")
     assert (found.title, own.title, found.rows) == ("Embedded world", "Mine", with_excess(usual()))
     parts = [part for section in attack_sections([found, found]) for part in section.parts]
-    files = [f"{part}_{name}" for name in ("world", "world_2") for part in PARTS]
-    assert [part.name for part in parts if not isinstance(part, str)] == files
+    names = [f"{part}_{name}" for name in ("world", "world_2") for part in PARTS]
+    assert [part.name for part in parts if not isinstance(part, str)] == names
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule import export
 from recipe.rerule.reporting.model_card import origin_of, shown_name
-from tests.report import made
 from tests.unlearning.made import plain_model, put_model
 
 
@@ -90,27 +89,15 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model, tmp_path):
     assert "Method: rejection steering, which is stage 1 of RULE" in card
 
 
-def test_the_card_says_what_was_forgotten_and_what_was_known_before(model, write_evaluation, tmp_path):
-    """Two questions ask for one fact, and six subjects are more than a card names."""
-    asked = [
-        made.response(name, number, "Paris.", side=side, fact=fact, subject=subject)
-        for name in ("base", "mine")
-        for number, (side, fact, subject) in enumerate(
-            [("forget", "a", "Ada"), ("forget", "a", "Ada"), ("retain", "b", "Ben")]
-            + [("forget", f"f{n}", f"Cy {n}") for n in range(5)]
-        )
-    ]
+def test_the_card_has_the_first_model_and_the_one_that_was_read_from_the_folder(
+    model, write_evaluation, tmp_path
+):
     numbers = {"base": {"forget/recall": 0.9}, "mine": {"forget/recall": 0.1}, "other": {"forget/recall": 0}}
     meta = {"benchmark": "custom", "models": {"mine": {"path": str(model)}}}
-    results = write_evaluation("eval", asked, results=numbers, meta=meta)
+    results = write_evaluation("eval", results=numbers, meta=meta)
     assert run(model, "--to", tmp_path / "out", "--results", results) == 0
     _, card = card_of(tmp_path / "out")
-    assert (
-        "Ada, Cy 0, Cy 1, Cy 2, Cy 3, 1 more. This was measured with 7 held-out questions, which ask for 6 "
-        "facts, and with 1 questions about other things."
-    ) in card
     assert [line for line in card.splitlines() if line.startswith(("| base", "| mine", "| other"))] == [
         "| base | 0.900 |",
         "| mine | 0.100 |",
     ]
-    assert "To compare: base, the first model of the evaluation." in card

@@ -14,7 +14,6 @@ TESTS = [
     paired("base", "rule", "retain/all", 0.375, 0.1, 0.04),
     paired("rule", "other", "forget/all", 0.1, 0.2, 0.001),
 ]
-CORRECTED = TESTS[0] | {"p_holm": 0.05, "facts": 4}
 INTERVALS = {"rule": {"forget/all": (0.2, 0.312)}, "always refuses": {"forget/all": (0.126, 0.126)}}
 EVALUATION = evaluation(intervals=INTERVALS, tests=TESTS)
 
@@ -39,7 +38,8 @@ def test_a_row_has_marks_and_intervals_and_what_is_published_only_the_notes_of_i
 
 
 def test_marks_follow_the_corrected_p_value_and_the_base():
-    marks = results.marks_of(evaluation(tests=[CORRECTED, *TESTS[1:]]).tests, "base")
+    corrected = [TESTS[0] | {"p_holm": 0.05, "facts": 4}, *TESTS[1:]]
+    marks = results.marks_of(evaluation(tests=corrected).tests, "base")
     assert marks == {("rule", "forget/all"): "", ("rule", "retain/all"): "*"}
     assert results.marks_of(EVALUATION.tests, "rule") == {
         ("base", "forget/all"): "**", ("base", "retain/all"): "*", ("other", "forget/all"): "**",

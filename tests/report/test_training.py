@@ -2,11 +2,8 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from data_prep.contract import text_row, write_sft_rows
 from recipe.rerule.reporting.document import value_of
@@ -20,6 +17,7 @@ from recipe.rerule.reporting.training import (
     tokens_table,
 )
 from tests.evaluation.conftest import make_probe, write_probes
+from tests.made_tokenizers import byte_level
 from tests.report.made import evaluation, groups_of, run_of, texts
 
 
@@ -40,7 +38,6 @@ def test_runs_stand_by_what_they_store_with_their_results_and_the_published():
     results = {name: {"knowmem_f": share} for name, share in shares.items()}
     muse = evaluation(benchmark="muse_books", results=results, anchors={})
     table = settings_table([RULE, MOVING, RERULE, RANDOM, run_of("unknown", STORED)], muse)
-    assert table is not None
     assert texts(table) == {
         "moving": ["hard", "–", "7", "–"],  # another rule replaces its threshold
         "rerule": ["hard", "0.4", "7", "25.0"],
@@ -105,18 +102,10 @@ def test_runs_of_one_name_have_one_row():
     assert len(joint(hard_share_table([first, second])).rows) == 4  # three are published, two by one name
     assert "the mean of the other numbers" in table.caption
     alike = settings_table([RANDOM, RANDOM, RERULE], evaluation(results={"random": {"forget/all": 0.25}}))
-    assert alike is not None
     assert texts(joint(alike)) == {
         "rerule": ["hard", "0.4", "7", "–"], "random (2 runs)": ["random", "0.4", "14", "25.0"],
     }  # fmt: skip
     assert joint(alone := cost_table([first])) is alone
-
-
-def save_tokenizer(folder: Path) -> None:
-    """One token a word."""
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(folder)
 
 
 def test_tokens_of_rows_that_were_used(tmp_path):
@@ -124,8 +113,8 @@ def test_tokens_of_rows_that_were_used(tmp_path):
 
     The forget rollouts have 100 and 20 tokens; of the retain ones the tokens are not known.
     """
-    golds = [("forget", "a b c", ["one two"]), ("forget", "a", ["one", "not counted"])]
-    golds.append(("retain", "a b", ["one"]))
+    golds = [("forget", "Who wrote it", ["wrote it"]), ("forget", "Who", ["it", "not counted"])]
+    golds.append(("retain", "Who wrote", ["it"]))
     rows = [
         make_probe(index, side, "qa", gold, messages=[{"role": "user", "content": text}])
         for index, (side, text, gold) in enumerate(golds)
@@ -138,13 +127,15 @@ def test_tokens_of_rows_that_were_used(tmp_path):
         tokens_table([run], tmp_path)
     # 5 of 5 + 2 forget tokens and of 8 tokens of two texts, all 3 of retain
     labels = {"index": 0, "mode": "completion", "subject": "Ada"}
-    whole = [text_row(text, labels | {"index": n}) for n, text in enumerate(("a b c", "d e f g h"))]
+    said = enumerate(("Who wrote it", "it it it it it"))
+    whole = [text_row(text, labels | {"index": n}) for n, text in said]
     write_sft_rows(tmp_path / "forget_text.parquet", whole)
     expected = ["5", "71.4%", "62.50%", "3", "100.0%", "–", "120", "–", "1,500"]
-    save_tokenizer(tmp_path / "stage1")
+    tokenizer = byte_level(adds_bos=False)
+    tokenizer.save_pretrained(tmp_path / "stage1")
     started = {"actor_rollout_ref": {"model": {"path": f"{tmp_path / 'stage1'}"}}}
     assert texts(tokens_table([replace(run, config=started)], tmp_path))["mine"] == expected
-    save_tokenizer(tmp_path / "run" / "global_step_3" / "actor" / "huggingface")
+    tokenizer.save_pretrained(tmp_path / "run" / "global_step_3" / "actor" / "huggingface")
     assert texts(tokens_table([run], tmp_path))["mine"] == expected
     of_target = replace(run, config={"data": {"train_files": f"elsewhere/{tmp_path.name}/train.parquet"}})
     assert texts(tokens_table([of_target], tmp_path.parent))["mine"] == expected

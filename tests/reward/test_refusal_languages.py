@@ -46,21 +46,6 @@ def test_a_phrase_that_is_never_a_refusal_counts_in_every_language() -> None:
     assert not is_refusal(text, never)
 
 
-SAID = [
-    "Je ne sais pas.",
-    "JE NE SAIS PAS.",
-    "Je  ne\u00a0sais pas.",
-    "Je n\u2019en sais rien.",
-    "我不知道。",
-    "我不知道",
-]
-
-
-@pytest.mark.parametrize("frame", ["{}", "**{}**", "Answer: {}", "\n{}", "<b>{}</b>"])
-def test_what_frames_a_response_changes_nothing(frame: str) -> None:
-    assert [text for text in SAID if not is_refusal(frame.format(text))] == []
-
-
 @pytest.mark.parametrize(
     ("text", "refuses"),
     [

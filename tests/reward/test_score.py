@@ -91,13 +91,6 @@ def test_the_best_gold_counts(container: Any) -> None:
     assert compute_score("rerule/world", "Winter in Oslo", row)["rouge"] == pytest.approx(2 / 3)
 
 
-def test_rouge_convention_is_an_option() -> None:
-    row = {"type": "retain", "golds": ["carrie"], "keyword": ""}
-    assert score("Carrie", row, form="nested") == 1.0
-    assert score("Carrie", row, form="nested", rouge="rwku") == 0.5
-    assert score("Carrie!", row, rouge="rwku") == 1.0  # what is said is compared in words
-
-
 @pytest.mark.parametrize(("golds", "keyword"), [([], ""), (None, None)])
 def test_forget_row_without_golds_or_keyword(golds: Any, keyword: str | None) -> None:
     row = {"type": "forget", "golds": golds, "keyword": keyword}
@@ -345,12 +338,6 @@ def test_options_of_no_reward_are_named() -> None:
         score("x", RETAIN, form=["additive"])
 
 
-def test_defaults_are_the_ones_documented() -> None:
-    assert RewardConfig() == RewardConfig(
-        form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="unicode"
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "score"), [({}, 0.5), ({"keyword_part": True}, 1.0), ({"keyword_any_case": True}, 0.5)]
 )
@@ -362,6 +349,7 @@ def test_what_names_the_target_is_a_setting(options: dict[str, Any], score: floa
 
 def test_settings_not_given_are_the_benchmarks_own() -> None:
     """MUSE has no keyword term; RWKU's ROUGE-L minds case, the default does not."""
+    assert RewardConfig() == RewardConfig("guarded", 0.5, 0.5, 0.3, "unicode")  # as docs/rewards.md has them
     bare = FORGET_RESPONSES[True, False]
     assert compute_score("rerule/muse_books", bare, FORGET)["score"] == 1.0
     assert compute_score("rerule/muse_books", bare, FORGET, lambda_forget=None)["score"] == 1.0
@@ -372,6 +360,7 @@ def test_settings_not_given_are_the_benchmarks_own() -> None:
     assert compute_score("rerule/rwku", shouted, RETAIN, rouge="recall", **nested)["score"] == 1.0
     assert compute_score("rerule/custom", shouted, RETAIN, **nested)["score"] == 1.0
     assert compute_score("my/own", shouted, RETAIN, rouge=None, **nested)["score"] == 1.0
+    assert score("THE SALT ROAD!", RETAIN, rouge="rwku") == 1.0  # what is said is compared in words
 
 
 def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:

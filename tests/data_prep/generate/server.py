@@ -39,11 +39,6 @@ def notes(count: int, task: Task = NOTE) -> list[Request]:
     return [Request(task, {"number": number}) for number in range(count)]
 
 
-def small_endpoint(url: str, model: str) -> Endpoint:
-    """Four calls at a time, and answers short enough for a model with a context of 512 tokens."""
-    return Endpoint(url, model, concurrency=4, timeout=60, max_tokens=300)
-
-
 def good_note(number: int) -> dict[str, str]:
     return {"note": f"Write down {number}. Done."}
 

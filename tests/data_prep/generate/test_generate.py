@@ -3,10 +3,6 @@
 import json
 import logging
 import re
-import signal
-import subprocess
-import sys
-import threading
 import time
 import traceback
 from collections import Counter
@@ -25,7 +21,6 @@ from data_prep.generate.run import Cache
 from data_prep.generate.tasks import blank_problem, boundary_problem, passage_qa_problem, refusals_problem
 from tests.data_prep.generate.server import (
     KEY,
-    MODEL,
     NOTE,
     Behaviour,
     Call,
@@ -36,7 +31,6 @@ from tests.data_prep.generate.server import (
     notes,
     raw,
     say,
-    small_endpoint,
     status,
 )
 
@@ -161,11 +155,8 @@ def test_what_is_wrong_with_an_answer(found: str | None, problem: str | None) ->
 # ---- the call as it goes out, and the answer as it comes back ----
 
 
-URL = "http://localhost:8000/v1"
-ENDPOINT = Endpoint(URL, "tiny")
+ENDPOINT = Endpoint("http://localhost:8000/v1", "tiny")
 (REQUEST,) = notes(1)
-
-
 OTHER = [
     (replace(REQUEST, task=replace(NOTE, version=2)), ENDPOINT),
     (replace(REQUEST, task=replace(NOTE, prompt="Write {number}.")), ENDPOINT),
@@ -301,6 +292,19 @@ def test_if_none_of_the_first_is_answered_no_other_is_asked(server: ChatServer, 
     assert failures[-1].reason == reason
 
 
+def test_an_answer_is_kept_before_the_next_call(server: ChatServer, tmp_path: Path) -> None:
+    """So a run that is killed makes no call again that had ended."""
+    kept: list[int] = []
+
+    def count(number: int, call: Call) -> Behaviour:
+        kept.append(len(Cache(tmp_path).answers))
+        return answer_well
+
+    server.script = count
+    generate(notes(4), server.endpoint(concurrency=1), tmp_path)
+    assert kept == [0, 1, 2, 3]
+
+
 def test_an_answer_of_no_use_is_drawn_again_with_the_next_seed(server: ChatServer, tmp_path: Path) -> None:
     def wrong_unless_good(inputs: Any, answer: dict[str, str]) -> str | None:
         return None if answer["note"] == "good" else f"{answer['note']} is not good"
@@ -335,37 +339,3 @@ def test_the_key_is_shown_nowhere(server: ChatServer, tmp_path: Path, caplog: An
     shown += [path.read_text() for path in tmp_path.iterdir()]
     assert "your key is ***" in generated.failures[0].reason
     assert [text for text in shown if KEY[:12] in text] == []
-
-
-COUNT = 20
-CONCURRENCY = 4  # of `small_endpoint`
-
-
-def test_after_a_kill_no_finished_call_is_made_again(server: ChatServer, tmp_path: Path) -> None:
-    """The server answers 7 calls and leaves those after them waiting; then the run is killed."""
-    let_go, cache = threading.Event(), tmp_path / "cache"
-
-    def wait(handler: BaseHTTPRequestHandler, call: Call) -> None:
-        let_go.wait(60)
-
-    server.script = lambda number, call: answer_well if number < 7 else wait
-    # Beside server.py: in a process of its own, "tests" is verl's package.
-    script = "import sys, pathlib, server, data_prep.generate as g; url, cache = sys.argv[1:]; "
-    script += f"g.generate(server.notes({COUNT}), server.small_endpoint(url, {MODEL!r}), pathlib.Path(cache))"
-    ask = [sys.executable, "-c", script, server.url, str(cache)]
-    process = subprocess.Popen(ask, stderr=subprocess.DEVNULL, cwd=Path(__file__).parent)
-    deadline = time.monotonic() + 60
-    while len(server.calls) < 7 + CONCURRENCY or len(Cache(cache).answers) < 7:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait(30) == -signal.SIGKILL
-    let_go.set()
-    finished = server.prompts()[:7]
-
-    server.calls.clear()
-    server.script = always(answer_well)
-    resumed = generate(notes(COUNT), small_endpoint(server.url, MODEL), cache)
-    assert sorted(server.prompts() + finished) == sorted(f"Write down {n}." for n in range(COUNT))
-    assert (resumed.from_cache, resumed.calls) == (7, COUNT - 7)
-    assert resumed.results == [good_note(number) for number in range(COUNT)]

@@ -1,6 +1,5 @@
 """The command on made-up people and their models, answered by a stand-in for vLLM."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +9,10 @@ from data_prep.world.model import one_thread
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.probes import read_probes
 from tests.evaluation.conftest import write_probes
-from tests.golden.golden import FOLDER, ROOT
+from tests.golden.commands import ENGINE
 from tests.golden.inputs import FORGET, RETAIN, put_attacked
 from tests.unlearning.made import put_model
 
-ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
-"""PYTHONPATH of a process whose vLLM is the stand-in."""
 ATTACKS = ("prefill", "samples", "relearn_retain", "refusal_direction", "logit_lens")
 """Attacks that ask, that change models and that measure."""
 
@@ -36,9 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models/{original,control,refusing}, data/{probes,train}.parquet and texts."""
-    folder = tmp_path_factory.mktemp("attacked")
-    put_attacked(folder)
-    return folder
+    return put_attacked(tmp_path_factory.mktemp("attacked"))
 
 
 def put_probes(world: Path, path: Path, forget: int, retain: int) -> Path:

@@ -248,7 +248,6 @@ def test_every_name_of_the_target_is_left_out():
     (found,) = first_questions(material([question]), [asked(question)], 1)
     assert found.kind == "Who is {subject}, called {subject}?"
     changed = choice.nameless(found)
-    assert changed is not None
     assert changed.messages[0]["content"] == "Who is ..., called ...?"
 
 
@@ -310,17 +309,13 @@ def test_material_of_a_benchmark(folder):
     assert made.asked[0].request.max_tokens == 32
 
 
-def test_rwku_needs_its_target_and_knows_no_other_rows(folder):
-    """Retain probes alone are scored; rows that it cannot read are facts of their own."""
-    probes = [
-        make_probe(0, "forget", "qa", ["Paris"]),
-        make_probe(1, "forget", "fb", ["1970"]),
-        make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
-    ]
+def test_rwku_scores_retain_probes_alone_and_rows_that_it_cannot_read_are_facts_of_their_own(folder):
+    probes = [make_probe(0, "forget", "qa", ["Paris"]), make_probe(1, "forget", "fb", ["1970"])]
+    kept = make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr")
     row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
-    made = made_of("rwku", probes, [row], folder)
-    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
-    assert made.fact(row) not in {made.fact(one) for one in probes}
+    made = made_of("rwku", [*probes, kept], [row], folder)
+    assert [one.recall for one in made.score([(kept, "Rome"), (kept, "Oslo")])] == [1, 0]
+    assert made.fact(row) not in {made.fact(one) for one in (*probes, kept)}
 
 
 EIGHT = [*CITIES, "Kyiv", "Doha"]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from recipe.rerule.evaluation.attacks import quantise, registry, runner
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
 from tests.evaluation.attacks.conftest import ATTACKS, put_probes, words
-
-Call = Callable[..., int]
 
 
 def results(folder: Path) -> Any:

@@ -222,7 +222,6 @@ def test_prefixes_are_as_long_as_the_context_allows(folder):
     others = [f"it wrote Who? {n * 5} it Bea{n} wrote." for n in range(6)]
     longest = max(len(text_piece(tokenizer, text).ids) for text in members + others)
     attack = membership.ATTACKS[0]
-    assert attack.measure is not None
     for context, first in ((longest * 3 + 9, 2), (longest, None)):
         sets = {"forget": members, "retain": others}
         given = material([], tokenizer=tokenizer, context=context, texts=sets)

@@ -29,6 +29,12 @@ def table(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(made).astype({"score": float, "refused": float})
 
 
+def of_model(name: str, scores: dict[int, float]) -> pd.DataFrame:
+    """A probe of each fact, in the order of the scores."""
+    rows = ({"fact": f"fact {n}", "probe": n, "score": score} for n, score in scores.items())
+    return table(*rows).assign(model=name)
+
+
 def test_samples_are_averaged_first_then_the_probes_of_a_fact():
     """Fact a has three probes, of which one was sampled twice, and b one: 0.5 and 1, not 2.5 of 5."""
     rows = table(
@@ -45,14 +51,8 @@ def test_samples_are_averaged_first_then_the_probes_of_a_fact():
 
 
 def test_models_are_compared_over_the_same_facts_in_one_order():
-    facts = [f"fact {number}" for number in range(8)]
-
-    def of_model(model: str, order: list[str], shift: float) -> pd.DataFrame:
-        places = {fact: facts.index(fact) for fact in order}
-        rows = [{"fact": fact, "probe": n, "score": n / 14 + shift} for fact, n in places.items()]
-        return table(*rows).assign(model=model)
-
-    rows = pd.concat([of_model("mine", facts, 0.5), of_model("control", facts[::-1], 0.0)])
+    mine, control = {n: n / 14 + 0.5 for n in range(8)}, {n: n / 14 for n in reversed(range(8))}
+    rows = pd.concat([of_model("mine", mine), of_model("control", control)])
     found = summary.summary(rows, {"none": NONE})["none"]
     assert (found["mine"].excess, found["mine"].interval) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
     assert found["control"].p_value == 1
@@ -69,11 +69,7 @@ def test_models_are_compared_over_the_same_facts_in_one_order():
     ],
 )
 def test_the_excess_of_a_few_facts(a, b, p_value):
-    def of_model(name: str, scores: list[float]) -> pd.DataFrame:
-        made = table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores)))
-        return made.assign(model=name)
-
-    rows = pd.concat([of_model("mine", a), of_model("control", b)])
+    rows = pd.concat([of_model("mine", dict(enumerate(a))), of_model("control", dict(enumerate(b)))])
     found = summary.summary(rows, {"none": NONE})["none"]["mine"]
     mean = np.mean(a) - np.mean(b)
     assert (found.excess, found.p_value) == (pytest.approx(mean), p_value)

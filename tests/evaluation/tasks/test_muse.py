@@ -15,8 +15,8 @@ from recipe.rerule.evaluation.metrics import memorised
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import muse
 from tests.evaluation.conftest import make_probe
-from tests.evaluation.made_logs import metric
 from tests.evaluation.tasks.measured import measured, scored
+from tests.golden.evaluation_inputs import metric
 
 MUSE = muse.MuseBooks()
 

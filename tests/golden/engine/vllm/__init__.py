@@ -4,7 +4,6 @@ A model folder with `answers.json` answers from that file. Any other folder must
 pass is computed in `models`. Both give the same answers on every machine.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,12 +58,6 @@ class LLM:
     def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> None:
         assert method == "reload_weights"
         self.llm_engine.model = _model(kwargs["weights_path"])
-
-    def generate(self, prompts: Sequence[dict[str, Any]], parameters: Any) -> list[Any]:
-        each = parameters if isinstance(parameters, Sequence) else [parameters] * len(prompts)
-        for number, (prompt, one) in enumerate(zip(prompts, each, strict=True)):
-            self.llm_engine.add_request(str(number), prompt, one)
-        return self.llm_engine.step()
 
 
 def _model(folder: str) -> Any:
