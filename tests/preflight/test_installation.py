@@ -227,15 +227,6 @@ def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:
     assert faults(gpu) == ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
 
 
-@pytest.mark.parametrize("option", ["platform=tpu", "device=cpu", "gpu"])
-def test_an_option_that_there_is_not(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        installation.command([option])
-    assert ended.value.code == 2
-    usage = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]\n"
-    assert capsys.readouterr().err == usage
-
-
 def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     too_old = "The NVIDIA driver on your system is too old (found version 12080)."
     cuda = SimpleNamespace(is_available=lambda: warnings.warn(too_old, stacklevel=1))

@@ -24,7 +24,6 @@ from recipe.rerule.training.prompts import (
     chat_answer_ids,
     prompt_ids,
     suffixed_prompt_ids,
-    template_uses,
     template_warnings,
     turn_ids,
 )
@@ -162,12 +161,6 @@ def test_what_templates_do_unasked(template: str | None, arguments: Any, line: s
     found = list(template_warnings(tokenizer, arguments))
     assert len(found) == (line is not None)
     assert all(text.startswith(line or "") for text in found)
-
-
-def test_which_arguments_a_template_has() -> None:
-    tokenizer = byte_level(templates.LLAMA_3_2)
-    assert (template_uses(tokenizer, "date_string"), template_uses(tokenizer, "date")) == (True, False)
-    assert not template_uses(byte_level(None), "date_string")
 
 
 def dataset(folder: Path, rows: list[Row], tokenizer: Any, cls: type = SFTDataset, **settings: Any) -> Any:
