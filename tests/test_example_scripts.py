@@ -125,14 +125,6 @@ def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: P
     assert contents(tmp_path) == dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), b"years of work")
 
 
-@pytest.mark.parametrize("name", ["stage1", "rule", "evaluation", "report", "report.html", "results.json"])
-def test_the_quickstart_refuses_a_folder_with_a_users_files(name: str, tmp_path: Path) -> None:
-    plant(tmp_path, {name if "." in name else f"{name}/thesis.tex": "years of work"})
-    done = bash("bash examples/quickstart.sh", OUT=str(tmp_path))
-    refused(done, f"{tmp_path}/{name} is there, and no quickstart made it: give another OUT")
-    assert list(contents(tmp_path).values()) == [b"years of work"]
-
-
 def test_no_script_removes_or_moves_anything_itself() -> None:
     for script in (ROOT / "examples").glob("*.sh"):
         commands = [line.split("#")[0] for line in script.read_text().splitlines()]
