@@ -22,7 +22,6 @@ from recipe.rerule.io import (
     DATA,
     MOST_LEVELS,
     OwnershipError,
-    check_apart,
     check_owned,
     is_finite,
     new_folder,
@@ -407,17 +406,3 @@ def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: P
     folder = put(tmp_path, OURS, "train.parquet", name)
     with pytest.raises(OwnershipError, match=f"^{folder / name}[^\n]*$"):
         check_owned(folder, DATA)
-
-
-def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
-    """Naming both; tests/refused has what commands say."""
-    inner = tmp_path / "out" / "rows.parquet"
-    inner.parent.mkdir()
-    inner.touch()
-    assert io.existing(("--data", inner), ("--model", "org/name"), ("--raw", None)) == [("--data", inner)]
-    check_apart(tmp_path / "new", ("--data", inner), runs=[("--run", tmp_path)])
-    for out in (inner, inner.parent):
-        with pytest.raises(ValueError, match=f"--out is {out}, .*--data"):
-            check_apart(out, runs=[("--data", inner)])
-    with pytest.raises(ValueError, match="which lies in what --data reads"):
-        check_apart(inner, ("--data", tmp_path))

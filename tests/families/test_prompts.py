@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from omegaconf import OmegaConf
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from data_prep.contract import sft_row, write_sft_rows
 from recipe.rerule.evaluation.engine.encoding import encode_one
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText
 from recipe.rerule.preflight.rows import check_rows
 from recipe.rerule.training.prompts import PromptError, prompt_ids
-from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.families.made import FAMILIES, LLAMA_3_1, Family, tokenizer_of
+from tests.training.test_prompts import dataset
+from tests.unlearning.made import row
 
 Messages = list[dict[str, str]]
 TEXTS = ["Who wrote it? Ada Thorn wrote it.", "I do not know who wrote it.", "Say nothing of Ada Thorn."]
@@ -82,11 +81,8 @@ def _tokenizer(name: str) -> Any:
 
 def stage1(tokenizer: Any, messages: Messages, family: Family, folder: Path) -> tuple[str, str]:
     """What stage 1 shows the model: the text that is not learnt, and the text that is."""
-    row = sft_row(prompt="", answer="", extra_info={"index": 0, "mode": "qa", "subject": "Ada"})
-    write_sft_rows(folder / "sft.parquet", [row | {"messages": messages}])
-    settings = {"max_length": 200, "truncation": "error", "pad_mode": "no_padding"}
-    config = OmegaConf.create({**settings, "apply_chat_template_kwargs": dict(family.arguments)})
-    one = SFTDataset(str(folder / "sft.parquet"), tokenizer, config)[0]
+    rows = [row(0, "", "") | {"messages": messages}]
+    (one,) = dataset(folder, rows, tokenizer, apply_chat_template_kwargs=dict(family.arguments))
     ids, mask = one["input_ids"], one["loss_mask"].bool()
     learnt = int(mask.sum())
     assert torch.equal(mask, torch.arange(len(ids)) >= len(ids) - learnt)  # the answer is one run at the end
@@ -129,7 +125,7 @@ def test_what_a_template_refuses_or_rewrites_is_refused(family: Family, tokenize
         ("messages", [USER, ASSISTANT, USER, ASSISTANT], two_answers),
     ]
     for column, messages, refusal in cases:
-        row = {column: messages, "extra_info": {"raw": False}}
+        one = {column: messages, "extra_info": {"raw": False}}
         refused = pytest.raises(PromptError, match=f"^a: row 0: {refusal}")
         with refused if refusal else contextlib.nullcontext():
-            check_rows("a", [row], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [one], tokenizer, dict(family.arguments), 200)

@@ -4,7 +4,6 @@ A made installation is a folder of metadata with the versions that requirements/
 Python's own importlib.metadata in a process without site-packages, and of modules in place of compiled ones.
 """
 
-import copy
 import os
 import re
 import shutil
@@ -18,10 +17,10 @@ from types import SimpleNamespace
 import packaging
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from recipe.rerule.preflight import checks, installation
-from tests.document_programs import composed
+from tests.training.made import composed
 
 ROOT = Path(__file__).resolve().parents[2]
 UNDEFINED = "flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
@@ -228,25 +227,17 @@ def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert list(installation._cuda_faults(fake)) == [said + line for line in expected]
 
 
-def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
-    """The configuration of a stage on GPUs, with other values of some keys."""
-    program = {1: "recipe.rerule.sft", 2: "recipe.rerule.main"}[number]
-    config = copy.deepcopy(composed(program, ("platform=gpu",)))
-    for key, value in (values or {}).items():
-        OmegaConf.update(config, key, value, force_add=True)
-    return config
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_missing_flash_attention_is_done_without_or_refused_before_anything_starts(
     number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     section = {1: "model.override_config", 2: "actor_rollout_ref.model.override_config"}[number]
-    for asked, key in (({}, "sdpa"), ({"platform.attention": "flash_attention_2"}, "flash_attention_2")):
-        assert OmegaConf.select(stage(number, asked), f"{section}.attn_implementation") == key
-    checks.prepare(stage(number), require_accelerator=False)
+    usual = composed(number, "platform=gpu")
+    flash = composed(number, "platform=gpu", "platform.attention=flash_attention_2")
+    for config, key in ((usual, "sdpa"), (flash, "flash_attention_2")):
+        assert OmegaConf.select(config, f"{section}.attn_implementation") == key
+    checks.prepare(usual, require_accelerator=False)
     assert capsys.readouterr().err == ""
-    flash = stage(number, {"platform.attention": "flash_attention_2"})
     text = "the attention is flash_attention_2, but flash-attn is missing; install it for this torch"
     checks.prepare(flash, require_accelerator=False)
     assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {text}")
@@ -255,7 +246,7 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     with pytest.raises(ValueError, match=rf"^{text} .* or set platform\.attention=sdpa$"):
         checks.prepare(flash, require_accelerator=True)
     if number == 2:  # a critic needs it whatever the actor has
-        config = stage(2, {"algorithm.adv_estimator": "gae"})
+        config = composed(2, "platform=gpu", "algorithm.adv_estimator=gae")
         with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
             checks.prepare(config, require_accelerator=True)
         OmegaConf.update(config, "critic.enable", False)
@@ -271,7 +262,7 @@ def test_more_devices_than_there_are_here(number: int, monkeypatch: pytest.Monke
     """A Ray cluster that runs already counts its own."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    config = stage(number, {"trainer.n_gpus_per_node": 4})
+    config = composed(number, "platform=gpu", "trainer.n_gpus_per_node=4")
     with pytest.raises(ValueError, match="n_gpus_per_node is 4, but torch sees 2 here; lower it"):
         checks.prepare(config, require_accelerator=True)
     checks.prepare(config, require_accelerator=False)

@@ -162,19 +162,17 @@ NATURALNESS = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An evaluation of two models, its scores of naturalness, and a run; figures have no pixels."""
-    with pytest.MonkeyPatch.context() as patch:
-        playground.stub_slow_parts(patch)
-        root = playground.build(tmp_path_factory.mktemp("damaged") / "root")
-        stage2_run(root / "run", [0.5, 0.25])
-        (root / "run" / "records" / "rollouts").mkdir()
-        rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
-        (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
-        (root / "scores").mkdir()
-        judged = NATURALNESS | {"responses_sha256": file_sha256(root / "evaluation" / tidy.FILE)}
-        (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
-        yield root
+    root = playground.copy(template, tmp_path_factory.mktemp("damaged") / "root")
+    stage2_run(root / "run", [0.5, 0.25])
+    (root / "run" / "records" / "rollouts").mkdir()
+    rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
+    (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
+    (root / "scores").mkdir()
+    judged = NATURALNESS | {"responses_sha256": file_sha256(root / "evaluation" / tidy.FILE)}
+    (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
+    return root
 
 
 def written(value: Any, lines: bool) -> str:

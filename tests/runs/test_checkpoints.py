@@ -36,10 +36,6 @@ def make_run(run: Path, *steps: int) -> Path:
     return run
 
 
-def tracker(run: Path) -> str:
-    return (run / TRACKER_FILE).read_text()
-
-
 def folders(run: Path) -> set[str]:
     return {path.name for path in run.iterdir() if path.is_dir()}
 
@@ -56,7 +52,7 @@ def assert_whole(run: Path, step: int | None) -> None:
     assert step is not None
     assert {stamp.step for stamp in faults.stamps(step_folder(run, step))} == {step}
     assert len(faults.stamps(step_folder(run, step))) == 1
-    assert tracker(run) == str(step)
+    assert (run / TRACKER_FILE).read_text() == str(step)
 
 
 # A fault at every call.
