@@ -4,6 +4,7 @@ And the health check of rollout engines, over a real HTTP server.
 """
 
 import copy
+import functools
 import http.server
 import re
 import signal
@@ -248,21 +249,12 @@ def test_every_run_gives_workers_absolute_paths(more: list[str], here: Path) -> 
         assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
-    """Answers every request with the server's `status`."""
-
-    def do_GET(self) -> None:
-        self.send_response(self.server.status)  # type: ignore[attr-defined]
-        self.end_headers()
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture(params=[200])
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    with http.server.HTTPServer(("127.0.0.1", 0), Engine) as server:
-        server.status = request.param  # type: ignore[attr-defined]
+@pytest.fixture(params=["health"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Of a server of files that has this one alone."""
+    (tmp_path / request.param).touch()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
@@ -277,7 +269,7 @@ def dead() -> str:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [(200, None), (503, "its health check answers 503")], indirect=["address"]
+    ("address", "said"), [("health", None), ("other", "its health check answers 404")], indirect=["address"]
 )
 def test_an_engine_is_asked_past_the_proxy(
     address: str, said: str | None, dead: str, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,8 @@ def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
     written = tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), "it<|eot|>it"))
     assert written == ["it", "<|eot|>", "it", "Ċ", "<|end|>"]
     tokenizer.eos_token = None
+    with pytest.raises(PromptError, match="no end-of-sequence token"):
+        answer_ids(tokenizer, "it")
     with pytest.raises(PromptError, match="ends an answer with a special token"):
         chat_answer_ids(tokenizer, user("Who"), "it")
 
@@ -126,13 +128,6 @@ def test_raw_tokens_give_back_prompt_and_answer(name: str, prompt: str, answer: 
     assert tokenizer.decode([*first, *second[:-1]], skip_special_tokens=True) == prompt + answer
     whole = tokenizer(prompt + "x\n" + answer).input_ids
     assert [*prompt_ids(tokenizer, user(prompt + "x\n"), raw=True), *second[:-1]] == whole
-
-
-def test_an_answer_needs_an_end() -> None:
-    silent = sentencepiece()
-    silent.eos_token = None
-    with pytest.raises(PromptError, match="no end-of-sequence token"):
-        answer_ids(silent, "it")
 
 
 DATE = "the chat template of mine writes today's date into every prompt"
