@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -190,10 +191,7 @@ def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(tmp_path: Path,
 
 
 def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    def flock(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     with run_folder.held(tmp_path):
         pass
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path} cannot be locked (No locks available)")

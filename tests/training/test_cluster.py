@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
@@ -313,18 +314,14 @@ def test_a_trainer_that_waits_is_interrupted_with_the_reason(dead: str, monkeypa
 def test_every_failure_of_a_call_to_an_actor_ends_the_run(
     failure: Exception, said: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get(ping: object) -> None:
-        raise failure
-
-    killed: list[object] = []
     made = watching(address, monkeypatch)
     actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: "ping"))
     made._actors = {"server 0": actor}
-    ray = SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get, kill=killed.append)
+    ray = Mock(wait=lambda pings, timeout: (pings, []), get=Mock(side_effect=failure))
     monkeypatch.setattr(watch, "ray", ray)
     with pytest.raises(WorkerFailureError, match=re.escape(said)), made:
         time.sleep(30)
-    assert killed == [actor]
+    ray.kill.assert_called_once_with(actor)
 
 
 def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(
