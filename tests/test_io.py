@@ -8,7 +8,6 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -375,11 +374,11 @@ def test_the_draft_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
 OURS = stamp(DATA, ["train.parquet", "model/config.json", "a[1].txt", "linked/x"])
 
 
-def put(folder: Path, marker: Any, *names: str) -> Path:
-    """A folder with a manifest and files; a name that ends in "/" is an empty folder."""
+def put(folder: Path, *names: str) -> Path:
+    """A folder with the manifest OURS and files; a name that ends in "/" is an empty folder."""
     out = folder / "out"
     out.mkdir()
-    (out / "manifest.json").write_text(marker if isinstance(marker, str) else json.dumps(marker))
+    (out / "manifest.json").write_text(json.dumps(OURS))
     for name in names:
         (out / name).parent.mkdir(exist_ok=True)
         if name == "linked":
@@ -392,13 +391,13 @@ def put(folder: Path, marker: Any, *names: str) -> Path:
 def test_a_folder_that_holds_what_is_named_is_ours(tmp_path: Path) -> None:
     assert check_owned(tmp_path, DATA) == []  # nothing of anyone's
     files = ["a[1].txt", "model/config.json", "train.parquet"]
-    assert sorted(check_owned(put(tmp_path, OURS, *files), DATA)) == sorted(["manifest.json", *files])
+    assert sorted(check_owned(put(tmp_path, *files), DATA)) == sorted(["manifest.json", *files])
 
 
 @pytest.mark.parametrize(
     "name", [".hidden", "model/notes.txt", "train.parquet.bak", "empty/", "a1.txt", "linked"]
 )
 def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: Path) -> None:
-    folder = put(tmp_path, OURS, "train.parquet", name)
+    folder = put(tmp_path, "train.parquet", name)
     with pytest.raises(OwnershipError, match=f"^{folder / name}[^\n]*$"):
         check_owned(folder, DATA)

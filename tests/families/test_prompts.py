@@ -1,7 +1,6 @@
 """What training, evaluation and verl's agent loop show models of each family: the same, known by hand."""
 
 import contextlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,23 +59,16 @@ ANSWERS = {
     "OLMo-2": ("I do not know.<|endoftext|>", ""),
 }
 """The answer with the end of its turn, and what the template writes behind it."""
-REWRITE_ANSWERS = ("Phi-3", "Qwen3")
-"""Whose templates write an answer in another way once a turn follows it."""
 
 
-@pytest.fixture(params=[*FAMILIES.values(), LLAMA_3_1], ids=lambda family: family.name)
+@pytest.fixture(scope="module", params=[*FAMILIES.values(), LLAMA_3_1], ids=lambda family: family.name)
 def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer(family: Family) -> Any:
-    return _tokenizer(family.name)
-
-
-@cache
-def _tokenizer(name: str) -> Any:
-    return tokenizer_of(FAMILIES.get(name, LLAMA_3_1), TEXTS * 4)
+    return tokenizer_of(family, TEXTS * 4)
 
 
 def stage1(tokenizer: Any, messages: Messages, family: Family, folder: Path) -> tuple[str, str]:
@@ -117,7 +109,8 @@ def test_what_a_template_refuses_or_rewrites_is_refused(family: Family, tokenize
     rewritten = "the chat template writes message 2 into what stands"
     no_system = "the chat template refuses it: no system role$" if family.no_system else None
     turns = "the chat template refuses it: turns must alternate" if family.alternates else None
-    two_answers = rewritten if family.name in REWRITE_ANSWERS else None
+    # Whose templates write an answer in another way once a turn follows it.
+    two_answers = rewritten if family.name in ("Phi-3", "Qwen3") else None
     cases: list[tuple[str, Messages, str | None]] = [
         ("prompt", [SYSTEM, USER], no_system),
         ("messages", [SYSTEM, USER, ASSISTANT], rewritten if family.rewrites else no_system),

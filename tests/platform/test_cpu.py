@@ -29,14 +29,6 @@ print(json.dumps([registered, get_platform().device_name, vllm and vllm.split("+
 """
 
 
-def printed(code: str, **environment: str) -> object:
-    """What a new process prints last; nothing of this one's platform is in its environment."""
-    own = ("VERL_", "OMP_", "RAY_")
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(own)} | environment
-    done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -48,7 +40,10 @@ def printed(code: str, **environment: str) -> object:
 def test_importing_verl_loads_our_plugin_which_acts_where_it_was_asked_for(
     asked: dict[str, str], found: list[object]
 ) -> None:
-    assert printed(PROBE, **asked) == found
+    own = ("VERL_", "OMP_", "RAY_")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(own)} | asked
+    told = subprocess.check_output([sys.executable, "-c", PROBE], env=clean, text=True)
+    assert json.loads(told.splitlines()[-1]) == found
 
 
 def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set(

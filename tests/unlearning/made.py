@@ -11,10 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from data_prep.contract import Row, sft_row, write_sft_rows
 from tests import document_programs
-from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests.made_tokenizers import LLAMA3_TEMPLATE, WORDS, byte_level
 
 FORGET, RETAIN = 8, 12
-WORDS = ("Who", "wrote", "it")
 
 
 def put_model(folder: Path) -> Path:
