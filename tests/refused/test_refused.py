@@ -132,7 +132,6 @@ def test_wherever_it_writes_no_file_of_a_users_is_touched(
 
 Damages = Iterator[tuple[str, bytes]]
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
-REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
 OTHERS = (*(None, "x", [], {"x": {}}, True, -57.5, 1e308, 10**400, math.nan, math.inf),)
 """What stands in the place of each value."""
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
@@ -273,7 +272,7 @@ def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, capsys: A
     content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)
     page = (report.main, *read, "--run", f"rule={root / 'run'}", "--overwrite", "--out", tmp_path / "out")
-    sweep(capsys, root / name, damaged(value, lines, REPORTS_EVERY), page)
+    sweep(capsys, root / name, damaged(value, lines, 1 if EVERY == 1 else 3 * EVERY), page)
 
 
 def damaged_tables(content: bytes) -> Damages:

@@ -22,10 +22,8 @@ LLAMA3_CONFIG = {
 """Llama-3-8B, as far as its size goes."""
 SMALL_CONFIG = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SMALL_CONFIG |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-ATTENTION = 2 * (4096 + 4096) + 2 * (4096 + 1024)
-"""Inputs and outputs of the linear maps of a layer's attention."""
-ADAPTER = 32 * 32 * (ATTENTION + 3 * (4096 + 14336))
-"""Of rank 32: r (in + out) of seven linear maps in each of 32 layers, without the head."""
+ADAPTER = 32 * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+"""Of rank 32: r (in + out) of four linear maps of attention and three more in each of 32 layers."""
 LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
 EMBEDDINGS = 128256 * 4096
 BASE = 32 * LAYER + 2 * EMBEDDINGS + 4096
