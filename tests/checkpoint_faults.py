@@ -95,10 +95,9 @@ def stamps(folder: Path) -> set[Stamp]:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Fork, do the work there; returns the child's process id. The child never comes back from here."""
-    child = os.fork()
-    if child:
-        return child
+    """Do the work in a fork: its exit status, an errno where an OSError ended it, or minus the signal."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
     try:
         work()
@@ -110,11 +109,6 @@ def in_child(work: Callable[[], None]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(status)
-
-
-def exit_code(child: int) -> int:
-    """Wait for a child: its exit status, an errno where an OSError ended it, or minus the signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 HalfDone = Callable[[], object] | None

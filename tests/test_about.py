@@ -194,11 +194,6 @@ def test_an_answer_that_holds_another_is_the_same_fact() -> None:
     ]
 
 
-def test_rows_are_never_overwritten(write: Any) -> None:
-    code, rows = write(knowing(8))
-    assert (code, write(knowing(9))) == (0, (2, rows))
-
-
 def test_a_server_writes(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes questions and names; the model answers them."""
     monkeypatch.chdir(tmp_path)

@@ -25,6 +25,8 @@ def test_every_command_exists_and_takes_its_words() -> None:
         ("python -m recipe.rerule.main experiment=tiny replay.enabled=false", "replay.enabled is no setting"),
         ("python -m recipe.rerule.sft experiment=tny", "tny"),
         ("python -m recipe.rerule.check install platfrm=cpu", "usage"),
+        ("python -m recipe.rerule.check install platform=tpu", "usage"),
+        ("python -m recipe.rerule.check install gpu", "usage"),
         ("rerule trian", "no word trian"),
         ("make quikstart", "no target quikstart"),
         ("make setup TORCH=1", "no variable TORCH=1"),

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -35,6 +34,8 @@ from tests.document_programs import HYDRA, composed
 from tests.refused.configurations import put_model
 from tests.refused.playground import plant
 from tests.refused.rows import rl, sft, stored
+from tests.report.made import response
+from tests.training.made import composed as made_settings
 from tests.training.test_memory import put_config
 from tests.unlearning.made import put_model as put_llama
 
@@ -123,14 +124,6 @@ def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: P
     assert done.stdout == f"removed {tmp_path}/ours, which an interrupted run left unfinished\n"
     refused(done, f"{tmp_path}/mine is unfinished, and no run.json says")
     assert contents(tmp_path) == dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), b"years of work")
-
-
-@pytest.mark.parametrize("name", ["stage1", "rule", "evaluation", "report", "report.html", "results.json"])
-def test_the_quickstart_refuses_a_folder_with_a_users_files(name: str, tmp_path: Path) -> None:
-    plant(tmp_path, {name if "." in name else f"{name}/thesis.tex": "years of work"})
-    done = bash("bash examples/quickstart.sh", OUT=str(tmp_path))
-    refused(done, f"{tmp_path}/{name} is there, and no quickstart made it: give another OUT")
-    assert list(contents(tmp_path).values()) == [b"years of work"]
 
 
 def test_no_script_removes_or_moves_anything_itself() -> None:
@@ -371,12 +364,12 @@ def test_the_real_models_commands_are_accepted_and_not_repeated(smoke: str, run:
 
 
 def test_four_answers_before_and_after(tmp_path: Path) -> None:
-    def row(model: str, probe: int, side: str, rouge_l: float) -> dict[str, Any]:
-        texts = {"prompt": f"Question {probe}?", "response": f"{model}\nsays {probe}"}
-        return {"model": model, "probe": probe, "side": side, "rouge_l": rouge_l, **texts}
-
     sides = {9: "retain", 1: "forget", 2: "forget", 3: "forget", 4: "forget", 7: "retain"}
-    rows = [row(name, n, side, n != 2) for name in ("base", "rerule") for n, side in sides.items()]
+    rows = [
+        response(name, n, f"{name}\nsays {n}", side=side, rouge_l=float(n != 2))
+        for name in ("base", "rerule")
+        for n, side in sides.items()
+    ]
     tidy.from_rows(rows).to_parquet(tmp_path / tidy.FILE)
     done = bash(f"python examples/before_after.py {tmp_path} base rerule")
     assert done.returncode == 0, done.stderr
@@ -451,17 +444,9 @@ def script(run: Run, made: Path, tmp_path: Path) -> Run:
 
 
 def checked(words: list[str], model: Path) -> DictConfig:
-    """The settings of a command, which its checks accept; `model` stands for one that is not made.
-
-    Hydra composes once an experiment, which takes a second; sizes are resolved when they are read.
-    """
+    """The settings of a command, which its checks accept; `model` stands for one that is not made."""
     program, *overrides = words
-    groups = [override for override in overrides if "." not in override.split("=")[0]]
-    config = OmegaConf.create(OmegaConf.to_container(composed(program, tuple(groups))))
-    assert isinstance(config, DictConfig)
-    others = [override for override in overrides if override not in groups]
-    for override in OverridesParser.create().parse_overrides(others):
-        OmegaConf.update(config, override.key_or_group, override.value(), force_add=override.is_add())
+    config = made_settings(program, *overrides)
     OmegaConf.resolve(config)
     key = "actor_rollout_ref.model.path" if program == "recipe.rerule.main" else "model.path"
     for place in {key, "reinforced.path"}:

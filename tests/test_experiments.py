@@ -4,9 +4,6 @@ experiment=paper/... names every key of the paper's method, so that later defaul
 """
 
 import dataclasses
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -16,8 +13,6 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from data_prep.__main__ import main as data_prep
-from examples import small_model
 from recipe.rerule import schema
 from recipe.rerule.preflight import checks
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig
@@ -28,6 +23,7 @@ from reward.thoughts import with_thought
 from tests.document_programs import HYDRA, composed
 from tests.e2e.stack import ROOT
 from tests.made_tokenizers import byte_level
+from tests.refused.configurations import build, placed
 
 CONFIG = ROOT / "recipe" / "rerule" / "config"
 FOLDER, COMMON = CONFIG / "experiment", CONFIG / "common"
@@ -183,34 +179,13 @@ def test_the_reward_and_stage_1_have_the_benchmarks_settings(benchmark: str) -> 
     assert (config.trainer.total_epochs, config.data.train_batch_size) == (3, 8)
 
 
-def test_full_size_experiments_pass_the_checks_without_an_accelerator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With rows of a user's own, 40 questions on either side, and a small model for them."""
-    rows = [
-        {"question": f"Who was number {n} on side {side}?", "answer": f"The answer {n}"}
-        | {"side": side, "keyword": "Ada Thorn"}
-        for side in ("forget", "retain")
-        for n in range(40)
-    ]
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    assert data_prep(["custom", "--source", f"{tmp_path}/rows.json", "--out", f"{tmp_path}/data"]) == 0
-    words = ["small_model.py", "--data", f"{tmp_path}/data", "--out", f"{tmp_path}/model"]
-    monkeypatch.setattr("sys.argv", words)
-    small_model.main()
-    overrides = [
-        f"actor_rollout_ref.model.path={tmp_path}/model",
-        *(f"data.{name}_files={tmp_path}/data/{name}.parquet" for name in ("train", "val")),
-        f"trainer.default_local_dir={tmp_path}/run",
-    ]
-    for benchmark in PAPER:
-        checks.require(checks.findings(checks.stage2, stage2(benchmark, *overrides)))
-    check = [sys.executable, "-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides]
-    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.endswith("stage 2: nothing wrong\n")
-    assert "memory of a device, computed and not measured: sending weights" in done.stdout
-    assert not (tmp_path / "run").exists()
+def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: Path) -> None:
+    build(tmp_path)
+    words = ["actor_rollout_ref.model.path=MODEL", "data.train_files=MANY", "data.val_files=VAL"]
+    given = [placed(tmp_path, word) for word in (*words, "trainer.default_local_dir=RUN")]
+    for experiment in (*PAPER, "rwku/lora_1gpu"):
+        checks.require(checks.findings(checks.stage2, stage2(experiment, *given)))
+    assert not (tmp_path / "RUN").exists()
 
 
 # the tables of settings against verl: its registries, what its classes accept, and the configurations
@@ -252,8 +227,6 @@ def test_names_that_verl_compares_with() -> None:
 
     one = torch.zeros(1)
     refusing(lambda name: kl_penalty(one, one, name), schema.KlEstimator)
-    with pytest.raises(NotImplementedError):
-        kl_penalty(one, one, "full")
     refusing(lambda name: FSDPOptimizerConfig(lr_scheduler_type=name), schema.Schedule)
     refusing(lambda name: FSDPEngineConfig(strategy=name), schema.Strategy)
     actor = {"rollout_n": 2, "ppo_micro_batch_size_per_gpu": 1}

@@ -6,7 +6,6 @@ A `python` that notes its words and makes the files of the command stands where 
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -78,13 +77,14 @@ def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 
 def put_results(folder: Path, evaluation: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> None:
-    """The folders of evaluations and of attacks, as far as the verdict reads them."""
+    """The folders of evaluations and of attacks, as far as the verdict reads them; without attacks one."""
     refused = [
         {**row, "kind": kind, "refused": bool(row["rouge_l"])}
         for row in table(base={"retain": [1, 0, 0]}, rule={"retain": [1, 1, 0]})
         for kind in ("plain", "offered", "named", "file")
     ]
-    for name, rows in (("evaluation", evaluation), ("over_refusal", refused), ("attacks", attacks)):
+    tables = {"evaluation": evaluation} | ({"over_refusal": refused, "attacks": attacks} if attacks else {})
+    for name, rows in tables.items():
         (folder / name).mkdir(parents=True)
         tidy.write(folder / name, tidy.from_rows(rows))
     paths = {row["model"]: {"path": f"of/{row['model']}"} for row in evaluation}
@@ -422,11 +422,7 @@ def test_the_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def said(tmp_path: Path, evaluation: list[dict[str, Any]], attacks: dict[str, list[float]]) -> Any:
-    rows = attacked(attacks)
-    put_results(tmp_path, evaluation, rows or attacked(BACK))
-    if not rows:
-        shutil.rmtree(tmp_path / "attacks")
-        shutil.rmtree(tmp_path / "over_refusal")
+    put_results(tmp_path, evaluation, attacked(attacks))
     return verdict(tmp_path, ("base", "rule"), "Loren", 0.1, 0.9)
 
 

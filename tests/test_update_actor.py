@@ -72,14 +72,10 @@ def batch_of(step: int) -> DataProto:
     scores = torch.zeros(rows["responses"].shape)
     scores[:, 0] = rows.pop("rewards")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(step))
-    shuffled = [labels[row] for row in order.tolist()]
-
+    labelled = [columns(step, labels[row]) for row in order.tolist()]
     return DataProto.from_dict(
         tensors={name: plane[order] for name, plane in {**rows, "token_level_scores": scores}.items()},
-        non_tensors={
-            name: np.array([columns(step, group)[name] for group in shuffled], dtype=object)
-            for name in columns(step, shuffled[0])
-        },
+        non_tensors={name: np.array([row[name] for row in labelled], dtype=object) for name in labelled[0]},
     )
 
 
@@ -112,16 +108,6 @@ def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypat
     return trainer
 
 
-def check_seconds(metrics: dict[str, float]) -> None:
-    """Those of the worker are 1 in each update, and those of the driver add up."""
-    parts = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if "/seconds/" in name}
-    assert parts.get("train", 0) == metrics.get("replay/updates", 0)
-    assert metrics["replay/seconds"] == parts.get("update", 0)
-    spent = sum(parts.get(name, 0) for name in ("offer", "draw", "collate", "record"))
-    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(spent)
-    assert all(value > 0 for value in parts.values())
-
-
 def run(folder: Path, name: str, monkeypatch: Any) -> dict[str, Any]:
     """The calls, metrics, printed lines' ends and files of a run; seconds as null."""
     (folder / "records").mkdir(parents=True)
@@ -131,7 +117,6 @@ def run(folder: Path, name: str, monkeypatch: Any) -> dict[str, Any]:
     for step in range(1, STEPS + 1):
         trainer.global_steps = step
         metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
-        check_seconds(metrics)
         logged.append([[key, None if "seconds" in key else value] for key, value in metrics.items()])
     files = {
         str(path.relative_to(folder)): path.read_text()

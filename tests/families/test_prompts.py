@@ -1,23 +1,21 @@
 """What training, evaluation and verl's agent loop show models of each family: the same, known by hand."""
 
 import contextlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from omegaconf import OmegaConf
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from data_prep.contract import sft_row, write_sft_rows
 from recipe.rerule.evaluation.engine.encoding import encode_one
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText
 from recipe.rerule.preflight.rows import check_rows
 from recipe.rerule.training.prompts import PromptError, prompt_ids
-from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.families.made import FAMILIES, LLAMA_3_1, Family, tokenizer_of
+from tests.training.test_prompts import dataset
+from tests.unlearning.made import row
 
 Messages = list[dict[str, str]]
 TEXTS = ["Who wrote it? Ada Thorn wrote it.", "I do not know who wrote it.", "Say nothing of Ada Thorn."]
@@ -61,32 +59,22 @@ ANSWERS = {
     "OLMo-2": ("I do not know.<|endoftext|>", ""),
 }
 """The answer with the end of its turn, and what the template writes behind it."""
-REWRITE_ANSWERS = ("Phi-3", "Qwen3")
-"""Whose templates write an answer in another way once a turn follows it."""
 
 
-@pytest.fixture(params=[*FAMILIES.values(), LLAMA_3_1], ids=lambda family: family.name)
+@pytest.fixture(scope="module", params=[*FAMILIES.values(), LLAMA_3_1], ids=lambda family: family.name)
 def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer(family: Family) -> Any:
-    return _tokenizer(family.name)
-
-
-@cache
-def _tokenizer(name: str) -> Any:
-    return tokenizer_of(FAMILIES.get(name, LLAMA_3_1), TEXTS * 4)
+    return tokenizer_of(family, TEXTS * 4)
 
 
 def stage1(tokenizer: Any, messages: Messages, family: Family, folder: Path) -> tuple[str, str]:
     """What stage 1 shows the model: the text that is not learnt, and the text that is."""
-    row = sft_row(prompt="", answer="", extra_info={"index": 0, "mode": "qa", "subject": "Ada"})
-    write_sft_rows(folder / "sft.parquet", [row | {"messages": messages}])
-    settings = {"max_length": 200, "truncation": "error", "pad_mode": "no_padding"}
-    config = OmegaConf.create({**settings, "apply_chat_template_kwargs": dict(family.arguments)})
-    one = SFTDataset(str(folder / "sft.parquet"), tokenizer, config)[0]
+    rows = [row(0, "", "") | {"messages": messages}]
+    (one,) = dataset(folder, rows, tokenizer, apply_chat_template_kwargs=dict(family.arguments))
     ids, mask = one["input_ids"], one["loss_mask"].bool()
     learnt = int(mask.sum())
     assert torch.equal(mask, torch.arange(len(ids)) >= len(ids) - learnt)  # the answer is one run at the end
@@ -121,7 +109,8 @@ def test_what_a_template_refuses_or_rewrites_is_refused(family: Family, tokenize
     rewritten = "the chat template writes message 2 into what stands"
     no_system = "the chat template refuses it: no system role$" if family.no_system else None
     turns = "the chat template refuses it: turns must alternate" if family.alternates else None
-    two_answers = rewritten if family.name in REWRITE_ANSWERS else None
+    # Whose templates write an answer in another way once a turn follows it.
+    two_answers = rewritten if family.name in ("Phi-3", "Qwen3") else None
     cases: list[tuple[str, Messages, str | None]] = [
         ("prompt", [SYSTEM, USER], no_system),
         ("messages", [SYSTEM, USER, ASSISTANT], rewritten if family.rewrites else no_system),
@@ -129,7 +118,7 @@ def test_what_a_template_refuses_or_rewrites_is_refused(family: Family, tokenize
         ("messages", [USER, ASSISTANT, USER, ASSISTANT], two_answers),
     ]
     for column, messages, refusal in cases:
-        row = {column: messages, "extra_info": {"raw": False}}
+        one = {column: messages, "extra_info": {"raw": False}}
         refused = pytest.raises(PromptError, match=f"^a: row 0: {refusal}")
         with refused if refusal else contextlib.nullcontext():
-            check_rows("a", [row], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [one], tokenizer, dict(family.arguments), 200)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -84,10 +85,7 @@ def test_without_checkpoints_nothing_is_said(checked: Checked) -> None:
 
 
 def test_a_model_that_cannot_be_counted_is_no_error(monkeypatch: Any, checked: Checked) -> None:
-    def refuse(*arguments: object) -> int:
-        raise ValueError("Unrecognized configuration class")
-
-    monkeypatch.setattr(lora, "empty", refuse)
+    monkeypatch.setattr(lora, "empty", Mock(side_effect=ValueError("Unrecognized configuration class")))
     (line,), warnings = checked(2, {}, 5 * 10**9)
     assert line.startswith("the size of a checkpoint is not known; 5 GB are free in ")
     assert warnings == []

@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 from data_prep.contract import Row, rl_row
 from recipe.rerule.preflight.rows import check_rows
 from recipe.rerule.training.prompts import PromptError, load_tokenizer
-from tests.made_tokenizers import ALTERNATING_TEMPLATE, CHATML_TEMPLATE, byte_level, sentencepiece
-from tests.refused.rows import changed
+from tests.made_tokenizers import CHATML_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning import made
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -34,10 +33,7 @@ PROMPTS = [*rows("Who", "Who wrote", raw=False), *rows("Who", "Who wrote it", "W
 TAUGHT = [*conversations(*PAIRS, raw=False), *conversations(*PAIRS, raw=True)]
 """Tokens: 2, 3; with BOS and EOS 4, 5."""
 NO_TOKENS = conversations(("Who", "it"), ("Who", "\nit"), raw=True)
-BRIEF, SAID = {"role": "system", "content": "Be brief."}, TAUGHT[0]["messages"]
 THINKING = byte_level("{{ messages[0].content }}{% if thinks %} wrote it{% endif %}")
-TURNS = sentencepiece(template=ALTERNATING_TEMPLATE)
-REFUSES = "row 1: the chat template refuses it: user and assistant must"
 
 
 @pytest.mark.parametrize(
@@ -51,8 +47,6 @@ REFUSES = "row 1: the chat template refuses it: user and assistant must"
         (TAUGHT, byte_level(PLAIN), {}, 2, "row 1: prompt and answer have 3 tokens"),
         (rows("Who", raw=False), THINKING, {}, 1, None),
         (rows("Who", raw=False), THINKING, {"thinks": True}, 1, "row 0: the prompt has 3 tokens"),
-        (changed(rows("Who", "it", raw=False), 1, "prompt", value=[BRIEF]), TURNS, {}, math.inf, REFUSES),
-        (changed(TAUGHT[:2], 1, "messages", value=[BRIEF, *SAID]), TURNS, {}, math.inf, REFUSES),
         (NO_TOKENS, byte_level(), {}, math.inf, r"row 1: the answer '\\nit' has no tokens of its own"),
     ],
 )
@@ -76,5 +70,3 @@ def test_the_tokenizer_is_the_one_verl_will_load(tmp_path: Any) -> None:
     assert load().chat_template == CHATML_TEMPLATE
     assert load(custom_chat_template=PLAIN).chat_template == PLAIN
     assert load(tokenizer_path=str(tmp_path / "other")).bos_token == "<s>"
-    with pytest.raises(PromptError, match="no tokenizer that transformers can load"):
-        load(path=str(tmp_path / "none"))

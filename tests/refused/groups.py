@@ -242,17 +242,24 @@ def tokenizer(case: Case, place: Place) -> Ended:
     """A change of a whole model, which both stages and `unlearn` are given."""
     place.patch.setattr("builtins.input", lambda *_: "y")  # nobody is asked whether to trust the code
     model = _changed_model(case, place)
-    ended = _together(*_stages(place, model, place.here / "run"), _unlearn(place, model))
+    folder = place.shared(configurations.build)
+    config = configurations.composed(configurations.UNLEARN, folder, "method=rejection_steering")
+    config.data.alternate, config.model.path = f"{folder}/SFT", str(model)
+    config.trainer.default_local_dir = str(place.here / "unlearned")
+    unlearned = place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
+    ended = _together(*_stages(place, model, place.here / "run"), unlearned)
     assert not (place.here / "model" / "executed").exists()
     return ended
 
 
 def a_run_folder(case: Case, place: Place) -> Ended:
-    """A run folder below one with a file, an empty folder and a link to nothing."""
+    """A run folder below one with a file, an empty folder and a link to nothing; and files in it."""
     (place.here / "file").touch()
     (place.here / "empty").mkdir()
     (place.here / "link").symlink_to(place.here / "nothing")
-    given = value(case.given)
+    name, _, names = case.given.partition("  ")
+    given = value(name)
+    playground.plant(place.here / given, dict.fromkeys(names.split(), "mine"))
     folder = str(place.here / given) if given.strip() else given
     return _together(*_stages(place, place.shared(configurations.put_model), folder))
 
@@ -291,15 +298,6 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
         config.trainer.resume_from_path = f"{folder}/global_step_3"
         check = configurations.CHECKS[group]
         yield place.tried(lambda: checks.require(checks.findings(check, config)))  # noqa: B023
-
-
-def _unlearn(place: Place, model: Path) -> Ended:
-    """The check of `recipe.rerule.unlearn` with this model."""
-    folder = place.shared(configurations.build)
-    config = configurations.composed(configurations.UNLEARN, folder, "method=rejection_steering")
-    config.data.alternate, config.model.path = f"{folder}/SFT", str(model)
-    config.trainer.default_local_dir = str(place.here / "unlearned")
-    return place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
 
 
 def _together(*ended: Ended) -> Ended:
@@ -363,12 +361,16 @@ def outputs(case: Case, place: Place) -> Ended:
 
 
 def input_file(case: Case, place: Place) -> Ended:
-    """A command line with {file} and {out}, and what the file holds: text, a JSON value, None for no file."""
+    """A command line, and what its {file} holds: text, a JSON value, None for no file.
+
+    {out} is where nothing is, and {buffer} a saved replay buffer.
+    """
     line, _, expression = case.given.partition("  ")
     file, content = place.here / "input.json", value(expression)
     if content is not None:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
-    name, *words = line.format(file=file, out=place.here / "out").split()
+    places = {"file": file, "out": place.here / "out", "buffer": ROOT / "tests/replay/fixtures/buffer"}
+    name, *words = line.format(**places).split()
     return place.tried(lambda: playground.COMMANDS[name](words), strict=True)
 
 
@@ -477,15 +479,20 @@ def _put_world(root: Path) -> None:
 def script(case: Case, place: Place) -> Ended:
     """Variables, and a script of examples/ with its words; before it has looked at them, nothing is run.
 
-    A `python` that notes this stands where the script looks for one.
+    A `python` that notes this stands where the script looks for one. OUT has the files named last.
     """
+    given, _, names = case.given.partition("  ")
+    playground.plant(place.here / "out", dict.fromkeys(names.split(), "mine"))
     python = place.here / "bin" / "python"
-    listing = f'[[ "$*" != *--list* ]] || exec {sys.executable} "$@"'
-    playground.plant(place.here, {"bin/python": f"#!/bin/bash\n{listing}\ntouch {place.here}/ran\n"})
+    listed = f'[[ "$*" != *--list* ]] || exec {sys.executable} "$@"'
+    playground.plant(place.here, {"bin/python": f"#!/bin/bash\n{listed}\ntouch {place.here}/ran\n"})
     python.chmod(0o755)
-    words = ["RAY_AUTH_MODE=token", f"PATH={python.parent}:{os.environ['PATH']}", *shlex.split(case.given)]
+    words = [f"OUT={place.here}/out", "RAY_AUTH_MODE=token", f"PATH={python.parent}:{os.environ['PATH']}"]
+    words += shlex.split(given)
+    before = listing(place.here)
     done = subprocess.run(["env", *words], cwd=ROOT / "examples", capture_output=True, text=True)
-    assert (done.returncode, done.stdout, (place.here / "ran").exists()) == (2, "", False)
+    assert (done.returncode, listing(place.here)) == (2, before)
+    assert done.stdout == "" or "quickstart" in given  # which says what it begins with
     assert done.stderr.startswith("error: ")
     return Ended(done.stderr.splitlines())
 

@@ -47,7 +47,6 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "task_vector": task_vector.main,
     "tune": tune.main,
 }
-Snapshot = dict[Path, tuple[bytes, int]]
 
 
 def stub_slow_parts(patch: pytest.MonkeyPatch) -> None:
@@ -102,7 +101,7 @@ def plant(root: Path, files: Mapping[str, str | bytes]) -> None:
         (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def snapshot(root: Path, names: Sequence[str]) -> Snapshot:
+def snapshot(root: Path, names: Sequence[str]) -> dict[Path, tuple[bytes, int]]:
     """Bytes and time of change of these files."""
     return {root / name: ((root / name).read_bytes(), (root / name).stat().st_mtime_ns) for name in names}
 

@@ -17,17 +17,14 @@ import yaml
 from recipe.rerule import evaluate, report
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
-from recipe.rerule.replay import Replay, ReplayConfig, save
-from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.training import entry, memory
-from tests.golden.evaluation_inputs import metric, tofu_log
+from tests.golden.evaluation_inputs import metric, muse_log, tofu_log
 from tests.made_runs import stage2_run
 from tests.refused import playground
 from tests.refused.configurations import STAGE2, build, findings
 from tests.refused.groups import GROUPS, Place
 from tests.refused.rows import changed
 from tests.refused.table import Case, read, told
-from tests.replay.groups import make_group
 from tests.report.made import paired
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -134,21 +131,18 @@ def test_wherever_it_writes_no_file_of_a_users_is_touched(
 
 Damages = Iterator[tuple[str, bytes]]
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
-REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
 OTHERS = (*(None, "x", [], {"x": {}}, True, -57.5, 1e308, 10**400, math.nan, math.inf),)
 """What stands in the place of each value."""
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
-MUSE_SAMPLE = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x", "ground_truth": "y"}
-MUSE = {
-    f"{name}_ROUGE": {"agg_value": 0.5, "value_by_index": {"0": MUSE_SAMPLE, "1": MUSE_SAMPLE}}
-    for name in ("forget_knowmem", "retain_knowmem", "forget_verbmem")
-} | {
-    "mia_min_k": {
-        part: {"value_by_index": {"0": {"score": 0.5}, "1": {"score": 0.25}}}
-        for part in ("forget", "holdout")
-    }
-}
-TOFU = {name: metric(list(of["value_by_index"].values())[:3]) for name, of in tofu_log(1, 3).items()}
+
+
+def shortened(log: dict[str, Any]) -> dict[str, Any]:
+    """A log with two samples of each metric."""
+    if "value_by_index" in log:
+        return metric(list(log["value_by_index"].values())[:2])
+    return {name: shortened(of) for name, of in log.items()}
+
+
 COMPARISON = paired("base", "rule", "forget/all", 0.25, 0.125, 0.01, p_holm=0.02, probes=4)
 ROLLOUT = {
     "index": 4, "step": 1, "side": "forget", "mode": "qa", "prompt": "Where?", "response": "There.",
@@ -166,19 +160,17 @@ NATURALNESS = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An evaluation of two models, its scores of naturalness, and a run; figures have no pixels."""
-    with pytest.MonkeyPatch.context() as patch:
-        playground.stub_slow_parts(patch)
-        root = playground.build(tmp_path_factory.mktemp("damaged") / "root")
-        stage2_run(root / "run", [0.5, 0.25])
-        (root / "run" / "records" / "rollouts").mkdir()
-        rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
-        (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
-        (root / "scores").mkdir()
-        judged = NATURALNESS | {"responses_sha256": file_sha256(root / "evaluation" / tidy.FILE)}
-        (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
-        yield root
+    root = playground.copy(template, tmp_path_factory.mktemp("damaged") / "root")
+    stage2_run(root / "run", [0.5, 0.25])
+    (root / "run" / "records" / "rollouts").mkdir()
+    rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
+    (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
+    (root / "scores").mkdir()
+    judged = NATURALNESS | {"responses_sha256": file_sha256(root / "evaluation" / tidy.FILE)}
+    (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
+    return root
 
 
 def written(value: Any, lines: bool) -> str:
@@ -257,9 +249,9 @@ def problem(capsys: Any, command: Callable[[list[str]], int], words: list[str], 
     return "" if readable and not must_succeed else f"ended with {code}: {err[:300]}"
 
 
-@pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
+@pytest.mark.parametrize(("benchmark", "value"), [("tofu", tofu_log(1)), ("muse-books", muse_log(1))])
 def test_a_log_to_score(benchmark: str, value: Any, tmp_path: Path, capsys: Any) -> None:
-    file, whole = tmp_path / "log.json", tmp_path / "whole.json"
+    file, whole, value = tmp_path / "log.json", tmp_path / "whole.json", shortened(value)
     whole.write_text(json.dumps(value))
     file.write_text(json.dumps(value | {"more": {}}))  # a log is not compared with itself
     score = (evaluate.main, "score", "--benchmark", benchmark, "--json", "--log")
@@ -279,7 +271,7 @@ def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, capsys: A
     content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)
     page = (report.main, *read, "--run", f"rule={root / 'run'}", "--overwrite", "--out", tmp_path / "out")
-    sweep(capsys, root / name, damaged(value, lines, REPORTS_EVERY), page)
+    sweep(capsys, root / name, damaged(value, lines, 1 if EVERY == 1 else 3 * EVERY), page)
 
 
 def damaged_tables(content: bytes) -> Damages:
@@ -308,12 +300,3 @@ def test_the_table_of_responses(root: Path, tmp_path: Path, capsys: pytest.Captu
         ),
         (report.main, "--results", results, "--overwrite", "--out", tmp_path / "out"),
     )
-
-
-def test_a_saved_replay_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replay = Replay(ReplayConfig(admission="all"))
-    replay.offer([make_group(5, step=1, rewards=[0.0, 1.0]), make_group(6, step=1)], step=1)
-    save(replay, tmp_path, {"rollout.n": 2})
-    state = tmp_path / "state.json"
-    given = ("inspect", tmp_path, "--groups", "--json")
-    sweep(capsys, state, damaged(json.loads(state.read_text())), (inspect, *given))

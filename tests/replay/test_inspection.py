@@ -116,10 +116,3 @@ def test_what_cannot_be_read_is_one_line(checkpoint: Path, capsys: pytest.Captur
         f"error: {run} holds no replay state; it is a run folder with {other}, {checkpoint}; give a folder "
         "global_step_N\n"
     )
-
-
-def test_a_tokenizer_that_is_none_is_refused(checkpoint: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.undo()
-    told = inspect(capsys, checkpoint, "--tokenizer", checkpoint, code=2)[1]
-    assert told.startswith(f"error: --tokenizer {checkpoint} has no tokenizer that can be read: ")
-    assert told.count("\n") == 1

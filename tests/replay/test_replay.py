@@ -1,5 +1,6 @@
 """Replay over training steps, against a list and by hand, and the hook with a trainer of three lines."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -22,12 +23,9 @@ def offer(replay: Replay, step: int, *prompts: int, rewards: tuple[float, ...] =
     replay.offer([make_group(index, step, rewards=rewards) for index in prompts], step)
 
 
-def of_rewards(step: int, *rewards: float) -> list[RolloutGroup]:
-    return [make_group(index, step, rewards=[reward, reward]) for index, reward in enumerate(rewards)]
-
-
 def test_offer_stores_the_hard_groups_in_order_and_says_what_it_did() -> None:
-    replay, groups = small(threshold=0.5, capacity=3), of_rewards(1, 0.0, 1.0, 0.4, 0.5, 0.1, 0.2)
+    replay, means = small(threshold=0.5, capacity=3), (0.0, 1.0, 0.4, 0.5, 0.1, 0.2)
+    groups = [make_group(index, rewards=[mean, mean]) for index, mean in enumerate(means)]
     replay.offer(groups, step=1)
     assert keys(replay.buffer) == [(2, 1), (4, 1), (5, 1)]
     log = replay.log
@@ -108,11 +106,12 @@ class TinyReplay:
             row[2] += (row[0], row[1]) in drawn
 
 
-fifo_and_hard = configs(threshold_rule="fixed", admission="hard")
-
-
 @settings(deadline=None)
-@given(config=fifo_and_hard, run=offers(40, minimum=15), ranks=st.integers(1, 3))
+@given(
+    config=configs(threshold_rule="fixed", admission="hard"),
+    run=offers(40, minimum=15),
+    ranks=st.integers(1, 3),
+)
 def test_contents_and_sizes_of_draws_are_those_of_a_list(
     config: ReplayConfig, run: list[list[int]], ranks: int
 ) -> None:
@@ -175,7 +174,7 @@ def test_writing_to_offered_or_drawn_tensors_never_reaches_the_buffer(
 ) -> None:
     replay, untouched = Replay(config), Replay(config)
     for step, kinds in enumerate(run, start=1):
-        groups = [fresh_copy(group) for group in groups_of(kinds, step)]
+        groups = copy.deepcopy(groups_of(kinds, step))
         replay.offer(groups, step)
         untouched.offer(groups_of(kinds, step), step)
         scribble(groups)
@@ -184,11 +183,6 @@ def test_writing_to_offered_or_drawn_tensors_never_reaches_the_buffer(
             assert [contents(group) for group in drawn] == [contents(g) for g in untouched.draw(step)]
             scribble(drawn)
         assert buffered(replay) == buffered(untouched)
-
-
-def fresh_copy(group: RolloutGroup) -> RolloutGroup:
-    planes = {name: plane.clone() for name, plane in group.planes().items()}
-    return RolloutGroup(group.prompt_index, group.side, group.mode, group.step, **planes)
 
 
 def scribble(groups: list[RolloutGroup]) -> None:

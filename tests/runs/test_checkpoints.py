@@ -36,10 +36,6 @@ def make_run(run: Path, *steps: int) -> Path:
     return run
 
 
-def tracker(run: Path) -> str:
-    return (run / TRACKER_FILE).read_text()
-
-
 def folders(run: Path) -> set[str]:
     return {path.name for path in run.iterdir() if path.is_dir()}
 
@@ -56,7 +52,7 @@ def assert_whole(run: Path, step: int | None) -> None:
     assert step is not None
     assert {stamp.step for stamp in faults.stamps(step_folder(run, step))} == {step}
     assert len(faults.stamps(step_folder(run, step))) == 1
-    assert tracker(run) == str(step)
+    assert (run / TRACKER_FILE).read_text() == str(step)
 
 
 # A fault at every call.
@@ -108,7 +104,7 @@ def test_fault_at_every_write_call_of_a_save(
             faults.Fault(strike, at=number)
             faults.save_checkpoint(run, NEW, **how)
 
-        code = faults.exit_code(faults.in_child(save))
+        code = faults.in_child(save)
         assert code in (0, errno.ENOSPC if strike is faults.disk_full else -signal.SIGKILL)
         if how:
             noted = checkpoints.best(run)
@@ -213,11 +209,6 @@ def test_files_that_appear_late_are_waited_for(tmp_path: Path, monkeypatch: Any,
 # What does not count.
 
 
-def replace_by_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -230,7 +221,7 @@ OF_TWO_RANKS = '{"format_version": 1, "step": 6, "files": {"a_world_size_2_rank_
 DAMAGED: list[tuple[str, Callable[[Path], object], str]] = [
     (faults.TORCH_FILES[1], cut, rf"{faults.TORCH_FILES[1]} has \d+ bytes instead of \d+"),
     ("data.pt", put("longer" * 1000), r"data.pt has 6000 bytes instead of \d+"),
-    ("replay/state.json", replace_by_folder, "replay/state.json is missing"),
+    ("replay/state.json", lambda path: (path.unlink(), path.mkdir()), "replay/state.json is missing"),
     (MARKER_FILE, Path.unlink, "complete.json is missing"),
     (MARKER_FILE, cut, "complete.json is damaged"),
     (MARKER_FILE, put(""), "complete.json is damaged"),

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from recipe.rerule.runs import checkpoints, model_checks, written_model
 from tests import made_models
+from tests.refused.models import nan
 from tests.unlearning import made
 
 RANK, ALPHA = 4, 6
@@ -239,18 +240,13 @@ def test_the_dtype_of_a_models_parts(key: str, tmp_path: Path) -> None:
 # What is looked at in a model's folder; the folders that were tried are in tests/refused.
 
 
-def with_nan(folder: Path, name: str) -> Path:
-    content = made_models.tensors()
-    content[name].view(-1)[-1] = float("nan")
-    save_file(content, made_models.put_model(folder) / "model.safetensors")
-    return folder
-
-
 def test_values_are_looked_at_from_the_smallest_tensor_on_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     norm, embeddings = "model.norm.weight", "model.embed_tokens.weight"
-    folders = {name: with_nan(tmp_path / name, name) for name in (norm, embeddings)}
+    folders = {name: made_models.put_model(tmp_path / name) for name in (norm, embeddings)}
+    for name, folder in folders.items():
+        nan(name)(folder)
     monkeypatch.setattr(model_checks, "SCANNED", 3 * 8 * 4)  # the three norms of 8 float32
     assert "NaN" in str(model_checks.problem(folders[norm]))
     assert model_checks.problem(folders[embeddings]) is None

@@ -20,14 +20,15 @@ from verl import DataProto
 from tests import document_programs
 
 
-def composed(stage: int, *words: str) -> Any:
-    """The settings of a stage.
+def composed(stage: int | str, *words: str) -> Any:
+    """The settings of a stage, or of another program that Hydra configures.
 
     Composing takes a second, so that is done once for the same groups (experiment, platform). Other settings
     are put into a copy: what is derived from them is derived when it is read.
     """
     groups = tuple(word for word in words if "." not in word.partition("=")[0])
-    config = deepcopy(document_programs.composed(f"recipe.rerule.check stage{stage}", groups))
+    program = f"recipe.rerule.check stage{stage}" if isinstance(stage, int) else stage
+    config = deepcopy(document_programs.composed(program, groups))
     single = [word for word in words if word not in groups]
     config.merge_with_dotlist([word for word in single if not word.startswith("+")])
     with open_dict(config):

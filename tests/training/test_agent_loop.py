@@ -4,6 +4,7 @@ import asyncio
 import copy
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from omegaconf import OmegaConf
@@ -111,11 +112,7 @@ def worker() -> agent_loop.CpuAgentLoopWorker:
     bare.rollout_config, bare.config = SimpleNamespace(trace={}), SimpleNamespace(data=None)
     bare.llm_client, bare.tools = "server", []
     bare.tokenizer = bare.processor = bare.hf_model_type = bare.dataset_cls = None
-
-    async def postprocess(output: Any, validate: bool, **row: Any) -> tuple[Any, ...]:
-        return output, validate, row
-
-    bare._agent_loop_postprocess = postprocess
+    bare._agent_loop_postprocess = AsyncMock(side_effect=lambda *given, **row: (*given, row))
     return bare
 
 
@@ -142,8 +139,5 @@ def test_one_loop_serves_every_response(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_any_other_agent_loop_is_left_to_verl(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def verls(self: Any, *_: Any, agent_name: str, **row: Any) -> str:
-        return agent_name
-
-    monkeypatch.setattr(AgentLoopWorker, "_run_agent_loop", verls)
-    assert asyncio.run(worker()._run_agent_loop({}, {}, agent_name="tool_agent")) == "tool_agent"
+    monkeypatch.setattr(AgentLoopWorker, "_run_agent_loop", AsyncMock(return_value="verl's"))
+    assert asyncio.run(worker()._run_agent_loop({}, {}, agent_name="tool_agent")) == "verl's"

@@ -85,14 +85,10 @@ def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
     }
 
 
-def test_a_batch_that_replay_cannot_use_is_refused(batch: DataProto) -> None:
+def test_a_prompt_without_all_its_responses_is_refused(batch: DataProto) -> None:
     batch.non_tensor_batch["uid"][3] = "c"
     with pytest.raises(ValueError, match=r"prompt 9 has 1 responses at step 2 where rollout.n is 2"):
         read(batch, step=2, group_size=2, limit=3)
-    batch.non_tensor_batch["uid"][3] = "b"
-    del batch.batch["old_log_probs"]
-    with pytest.raises(ValueError, match="old_log_probs is missing"):
-        read(batch, step=1, group_size=2, limit=3)
 
 
 def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
@@ -181,35 +177,22 @@ def test_one_side_alone_weighs_one_and_a_reward_without_refusals_cannot_weigh_si
     assert metrics["reward/forget/mean"] == 0.25
 
 
-STEP, GROUP_SIZE, LIMIT = 3, 4, 8
+def test_a_prompt_that_lost_a_response_counts_in_metrics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, of_v0 = Queue(batch_of(3), seed=1), read(batch_of(3), 3, 4, 8)
+    monkeypatch.setattr(transfer_queue, "kv_batch_get", queue.get)
 
+    def without(*keys: str) -> Rollouts:
+        queue.without(*keys)
+        return read(batches_v1.fetch(queue.meta, queue.submitted), 3, 4, 8, strict=False)
 
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
-    made = Queue(batch_of(STEP), seed=1)
-    monkeypatch.setattr(transfer_queue, "kv_batch_get", made.get)
-    return made
-
-
-@pytest.fixture
-def of_v0() -> Rollouts:
-    return read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
-
-
-def read_queue(queue: Queue) -> Rollouts:
-    rows = batches_v1.fetch(queue.meta, queue.submitted)
-    return read(rows, STEP, GROUP_SIZE, LIMIT, strict=False)
-
-
-def test_a_prompt_that_lost_a_response_counts_in_metrics_alone(queue: Queue, of_v0: Rollouts) -> None:
     uid = next(iter(queue.submitted))
-    found = read_queue(queue.without(f"{uid}_0_0"))
+    found = without(f"{uid}_0_0")
     assert found.short == 1
     left = [group.prompt_index for group in of_v0.groups[1:]]
     assert [group.prompt_index for group in found.groups] == [*found.prompts] == left
     assert torch.equal(found.groups[0].old_log_probs, of_v0.groups[1].old_log_probs)
     keys = [f"{uid}_0_0" for uid in queue.submitted]
-    found = read_queue(queue.without(*keys))
+    found = without(*keys)
     assert (found.groups, found.prompts, found.short) == ([], {}, len(keys))
     for side in ("forget", "retain"):
         left = [float(reward) for one in of_v0.groups if one.side == side for reward in one.rewards[1:]]

@@ -4,6 +4,7 @@ And the health check of rollout engines, over a real HTTP server.
 """
 
 import copy
+import functools
 import http.server
 import re
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
@@ -248,21 +250,12 @@ def test_every_run_gives_workers_absolute_paths(more: list[str], here: Path) -> 
         assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
-    """Answers every request with the server's `status`."""
-
-    def do_GET(self) -> None:
-        self.send_response(self.server.status)  # type: ignore[attr-defined]
-        self.end_headers()
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture(params=[200])
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    with http.server.HTTPServer(("127.0.0.1", 0), Engine) as server:
-        server.status = request.param  # type: ignore[attr-defined]
+@pytest.fixture(params=["health"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Of a server of files that has this one alone."""
+    (tmp_path / request.param).touch()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
@@ -277,7 +270,7 @@ def dead() -> str:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [(200, None), (503, "its health check answers 503")], indirect=["address"]
+    ("address", "said"), [("health", None), ("other", "its health check answers 404")], indirect=["address"]
 )
 def test_an_engine_is_asked_past_the_proxy(
     address: str, said: str | None, dead: str, monkeypatch: pytest.MonkeyPatch
@@ -321,18 +314,14 @@ def test_a_trainer_that_waits_is_interrupted_with_the_reason(dead: str, monkeypa
 def test_every_failure_of_a_call_to_an_actor_ends_the_run(
     failure: Exception, said: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get(ping: object) -> None:
-        raise failure
-
-    killed: list[object] = []
     made = watching(address, monkeypatch)
     actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: "ping"))
     made._actors = {"server 0": actor}
-    ray = SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get, kill=killed.append)
+    ray = Mock(wait=lambda pings, timeout: (pings, []), get=Mock(side_effect=failure))
     monkeypatch.setattr(watch, "ray", ray)
     with pytest.raises(WorkerFailureError, match=re.escape(said)), made:
         time.sleep(30)
-    assert killed == [actor]
+    ray.kill.assert_called_once_with(actor)
 
 
 def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(

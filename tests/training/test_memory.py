@@ -22,10 +22,8 @@ LLAMA3_CONFIG = {
 """Llama-3-8B, as far as its size goes."""
 SMALL_CONFIG = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SMALL_CONFIG |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-ATTENTION = 2 * (4096 + 4096) + 2 * (4096 + 1024)
-"""Inputs and outputs of the linear maps of a layer's attention."""
-ADAPTER = 32 * 32 * (ATTENTION + 3 * (4096 + 14336))
-"""Of rank 32: r (in + out) of seven linear maps in each of 32 layers, without the head."""
+ADAPTER = 32 * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+"""Of rank 32: r (in + out) of four linear maps of attention and three more in each of 32 layers."""
 LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
 EMBEDDINGS = 128256 * 4096
 BASE = 32 * LAYER + 2 * EMBEDDINGS + 4096
@@ -35,9 +33,6 @@ ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
 BOUND, TOKENS = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_max_token_len_per_gpu"
 ON_80 = Run(1, 4, 2 * LONGEST, 4 * LONGEST, LONGEST, BOUND, engine_share=0.45)
 ON_40 = Run(1, 2, LONGEST, LONGEST, LONGEST, BOUND, param_offload=True, engine_share=0.6)
-LORA_80 = Run(1, 2, 16384, 16384, LONGEST, TOKENS, engine_share=0.45, fused=True)
-LORA_40 = Run(1, 2, 4096, 4096, LONGEST, TOKENS, param_offload=True, engine_share=0.6, fused=True)
-"""The experiment lora_1gpu, and its settings for 40 GB."""
 FUSED = f"{MODEL}.use_fused_kernels=true"  # as of a folder with a config.json of Llama
 FOR_40_GB = [f"{ACTOR}.fsdp_config.param_offload=true", f"{TOKENS}=4096", FUSED]
 FOR_40_GB += ["actor_rollout_ref.rollout.gpu_memory_utilization=0.6"]
@@ -181,8 +176,9 @@ def test_the_settings_are_those_of_the_run() -> None:
     def found(*more: str) -> Run:
         return memory.of_run(composed(2, "experiment=rwku/lora_1gpu", f"{MODEL}.path=x", *more))
 
-    assert found() == replace(LORA_80, fused=False)
-    assert found(*FOR_40_GB) == LORA_40
+    assert found() == Run(1, 2, 16384, 16384, LONGEST, TOKENS, engine_share=0.45)
+    for_40 = Run(1, 2, 4096, 4096, LONGEST, TOKENS, param_offload=True, engine_share=0.6, fused=True)
+    assert found(*FOR_40_GB) == for_40
     rows = found(f"{ACTOR}.use_dynamic_bsz=false", f"{BOUND}=2")
     assert (rows.update_tokens, rows.log_prob_tokens, rows.tokens_key) == (2 * LONGEST, 16 * LONGEST, BOUND)
     whole = found(f"{MODEL}.lora_rank=0", FUSED)

@@ -24,7 +24,6 @@ from recipe.rerule.training.prompts import (
     chat_answer_ids,
     prompt_ids,
     suffixed_prompt_ids,
-    template_uses,
     template_warnings,
     turn_ids,
 )
@@ -94,6 +93,8 @@ def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
     written = tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), "it<|eot|>it"))
     assert written == ["it", "<|eot|>", "it", "Ċ", "<|end|>"]
     tokenizer.eos_token = None
+    with pytest.raises(PromptError, match="no end-of-sequence token"):
+        answer_ids(tokenizer, "it")
     with pytest.raises(PromptError, match="ends an answer with a special token"):
         chat_answer_ids(tokenizer, user("Who"), "it")
 
@@ -129,15 +130,6 @@ def test_raw_tokens_give_back_prompt_and_answer(name: str, prompt: str, answer: 
     assert [*prompt_ids(tokenizer, user(prompt + "x\n"), raw=True), *second[:-1]] == whole
 
 
-def test_what_has_no_tokens_is_refused() -> None:
-    with pytest.raises(PromptError, match="strip it"):
-        answer_ids(byte_level(), "\nWho")  # a newline before it would become one token with its own
-    silent = sentencepiece()
-    silent.eos_token = None
-    with pytest.raises(PromptError, match="no end-of-sequence token"):
-        answer_ids(silent, "it")
-
-
 DATE = "the chat template of mine writes today's date into every prompt"
 THINKING = "the chat template of mine has a switch for thinking, which is not set"
 
@@ -162,12 +154,6 @@ def test_what_templates_do_unasked(template: str | None, arguments: Any, line: s
     found = list(template_warnings(tokenizer, arguments))
     assert len(found) == (line is not None)
     assert all(text.startswith(line or "") for text in found)
-
-
-def test_which_arguments_a_template_has() -> None:
-    tokenizer = byte_level(templates.LLAMA_3_2)
-    assert (template_uses(tokenizer, "date_string"), template_uses(tokenizer, "date")) == (True, False)
-    assert not template_uses(byte_level(None), "date_string")
 
 
 def dataset(folder: Path, rows: list[Row], tokenizer: Any, cls: type = SFTDataset, **settings: Any) -> Any:

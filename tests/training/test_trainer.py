@@ -202,8 +202,7 @@ def made_v1(folder: Path, name: str, workers: WorkersV1, monkeypatch: Any) -> An
     monkeypatch.setattr(PPOTrainerSync, "__init__", start)
     monkeypatch.setattr(PPOTrainerSync, "on_init_end", lambda trainer: None)
     monkeypatch.setattr(PPOTrainerSync, "_update_actor", update, raising=False)
-    replay_config = ReplayConfig(**RUNS[name])
-    trainer = ReRULETrainerV1(config=trainer_settings(folder), replay_config=replay_config)
+    trainer = ReRULETrainerV1(config=trainer_settings(folder), replay_config=ReplayConfig(**RUNS[name]))
     trainer.on_init_end()
     return trainer
 

@@ -1,19 +1,19 @@
 """A tiny model and rows of the three sides, for tests of the unlearning methods."""
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from data_prep.contract import Row, sft_row, write_sft_rows
-from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests import document_programs
+from tests.made_tokenizers import LLAMA3_TEMPLATE, WORDS, byte_level
 
 FORGET, RETAIN = 8, 12
-WORDS = ("Who", "wrote", "it")
 
 
 def put_model(folder: Path) -> Path:
@@ -74,7 +74,6 @@ def plain_model(folder: Path) -> Any:
 
 def composed(*overrides: str) -> DictConfig:
     """The settings of `unlearn`."""
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", list(overrides))
+    config = copy.deepcopy(document_programs.composed("recipe.rerule.unlearn", overrides))
     OmegaConf.resolve(config)
     return config

@@ -7,7 +7,8 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,20 +70,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
         yield model, start, reinforced
 
 
-class PlainFrozen:
+def plain_frozen(model: Any) -> Any:
     """A frozen model without verl's engine."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def passing(values: Callable[[Any, TensorDict], Tensor]) -> Callable[[TensorDict, Tensor], Tensor]:
+        return lambda data, rows: values(model, tu.index_select_tensor_dict(data, rows)).detach()
 
-    def log_probs(self, data: TensorDict, rows: Tensor) -> Tensor:
-        return next_log_probs(self._model, tu.index_select_tensor_dict(data, rows)).detach()
-
-    def logits(self, data: TensorDict, rows: Tensor) -> Tensor:
-        return all_logits(self._model, tu.index_select_tensor_dict(data, rows)).detach()
-
-    def hidden(self, data: TensorDict, rows: Tensor) -> Tensor:
-        return hidden_states(self._model, tu.index_select_tensor_dict(data, rows)).detach()
+    parts = {"log_probs": next_log_probs, "logits": all_logits, "hidden": hidden_states}
+    return SimpleNamespace(**{name: passing(values) for name, values in parts.items()})
 
 
 def all_logits(model: Any, data: TensorDict) -> Tensor:
@@ -114,7 +109,7 @@ def micro_batch(method: Method, places: Sequence[int]) -> TensorDict:
 def loss_of(method: Method, models: Models, ranks: list[list[list[int]]]) -> tuple[Tensor, dict[str, float]]:
     """What verl makes of micro-batches: summed in each rank, averaged over ranks."""
     model, *frozen = models
-    loss = MethodLoss(method, *map(PlainFrozen, frozen), seed=42)
+    loss = MethodLoss(method, *map(plain_frozen, frozen), seed=42)
     parts = [micro_batch(method, micro) for rank in ranks for micro in rank]
     counted = [counts(part, method.retain_positions) for part in parts]
     totals = {name: sum(count[name] for count in counted) for name in counted[0]}

@@ -53,15 +53,6 @@ def test_gradient_ascent_averages_over_tokens_not_rows() -> None:
     close(gradient(lambda x: losses.ga(x, LENGTHS), some(0)), [1 / 15] * 3)
 
 
-TOKENS = tensor([3, 0, 6])
-"""To forget, of a vocabulary of 7."""
-
-
-def some_logits(seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(3, 7, generator=generator, dtype=DOUBLE)
-
-
 def test_wga_and_satimp_of_known_probabilities() -> None:
     log_probs = tensor([0.5, 0.9], dtype=DOUBLE).log()
     close(losses.wga(log_probs, 1.0), [-0.346574, -0.094824], 1e-6)
@@ -136,7 +127,7 @@ def test_whp_of_three_tokens_by_hand() -> None:
     close(losses.loss_by_position(generic, logits, "soft"), [soft])
 
 
-S, EMPTY = some(0), torch.zeros(0)
+S, EMPTY, TOKENS = some(0), torch.zeros(0), tensor([3, 0, 6])
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("lengths is \\[2\\]", lambda: losses.ga(S, LENGTHS[:2])),
     ("sequence_log_probs is \\[3, 1\\]", lambda: losses.ga(S[:, None], LENGTHS[:, None])),
@@ -153,7 +144,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("beta2 is nan", lambda: losses.satimp(S, 1.0, math.nan)),
     ("alpha is inf", lambda: losses.undial(S, S, tensor(0), math.inf)),
     ("tokens is \\[3\\], but logits \\[3\\]", lambda: losses.undial(S, S, TOKENS, 1.0)),
-    ("tokens is \\[2\\], but logits \\[3, 7\\]", lambda: losses.ceu(some_logits(0), TOKENS[:2])),
+    ("tokens is \\[2\\], but logits \\[3, 7\\]", lambda: losses.ceu(torch.zeros(3, 7), TOKENS[:2])),
     ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
     ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
     ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),
