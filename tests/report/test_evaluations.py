@@ -42,7 +42,7 @@ def test_a_metric_is_held_to_the_bounds_of_its_own_benchmark(write_evaluation):
     """RWKU's metrics of this name are fractions; a benchmark of one's own may have counts."""
     results = {"base": {"forget/fb/words": 12.5}}
     assert read_evaluation(write_evaluation("world", results=results)).results == results
-    with pytest.raises(ValueError, match="forget/fb/words of base is 12.5, outside 0 to 1"):
+    with pytest.raises(ValueError, match=r"forget/fb/words of base is 12\.5, outside 0 to 1"):
         read_evaluation(write_evaluation("rwku", meta=meta("k"), results=results))
 
 
