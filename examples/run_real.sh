@@ -20,7 +20,7 @@ DATA="$OUT/data"
 CPU=(platform=cpu platform.bf16=auto)
 PREPARE=(--probe-share 0.25 --val-share 0.2)
 STAGE1=("${CPU[@]}")
-STAGE2=("${CPU[@]}" "trainer.logger=[file]" trainer.total_training_steps=25 trainer.test_freq=5 trainer.val_before_train=true
+STAGE2=("${CPU[@]}" "trainer.logger=[file]" trainer.total_training_steps=30 trainer.test_freq=5 trainer.val_before_train=true
   save.best=true save.minutes=null)
 RULE=(replay.enable=false)
 RERULE=()
