@@ -46,7 +46,6 @@ machine trains another stage-1 model, which is another unit: all arms of a seed 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import shutil
@@ -101,24 +100,8 @@ STAGE1 = "stage 1"
 
 def main() -> None:
     """Make the runs that have no line yet, or print the tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.evidence",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
-    parser.add_argument("--out", type=Path, help="folder of the runs")
-    parser.add_argument(
-        "--platform", choices=what_works.PLATFORMS, default="cpu", help="(default: %(default)s)"
-    )
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more runs")
-    parser.add_argument("--table", action="store_true", help="print the tables of the finished runs")
-    given = parser.parse_args()
-    if not given.table:
-        if not (given.model and given.out):
-            parser.error("--model and --out are needed")
-        end = time.monotonic() + 60 * given.minutes
-        make(Study(given.model, given.out, given.platform, end, ROWS))
+    if study := what_works.asked("benchmarks.evidence", __doc__, ROWS):
+        make(study)
     print("\n".join(tables(what_works.results(RESULTS))))
 
 

@@ -15,7 +15,6 @@ made again. --table prints the table.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -43,23 +42,8 @@ SETTINGS = ("experiment=custom", f"trainer.total_epochs={EPOCHS}", "checkpoint.s
 
 def main() -> None:
     """Make the lines that are missing, or print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.methods",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
-    parser.add_argument("--out", type=Path, help="folder of the runs")
-    parser.add_argument(
-        "--platform", choices=what_works.PLATFORMS, default="cpu", help="(default: %(default)s)"
-    )
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more methods")
-    parser.add_argument("--table", action="store_true", help="print the table of the finished methods")
-    given = parser.parse_args()
-    if not given.table:
-        if not (given.model and given.out):
-            parser.error("--model and --out are needed")
-        make(Study(given.model, given.out, given.platform, time.monotonic() + 60 * given.minutes))
+    if study := what_works.asked("benchmarks.methods", __doc__):
+        make(study)
     print(table(what_works.results(RESULTS)))
 
 

@@ -32,7 +32,6 @@ is not made again. --table prints the table.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -99,22 +98,8 @@ OTHERS = [name for name in ARMS if name != "rule"]
 
 def main() -> None:
     """Make the runs that have no line yet, or print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.robust",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
-    parser.add_argument("--out", type=Path, help="folder of the runs")
-    parser.add_argument(
-        "--platform", choices=what_works.PLATFORMS, default="cpu", help="(default: %(default)s)"
-    )
-    parser.add_argument("--table", action="store_true", help="print the table of the finished runs")
-    given = parser.parse_args()
-    if not given.table:
-        if not (given.model and given.out):
-            parser.error("--model and --out are needed")
-        make(what_works.Study(given.model, given.out, given.platform, float("inf")))
+    if study := what_works.asked("benchmarks.robust", __doc__):
+        make(study)
     print(table(what_works.results(RESULTS)))
 
 
@@ -123,7 +108,7 @@ def make(study: what_works.Study) -> None:
     study.rows()
     for seed in SEEDS:
         for name in ARMS:
-            if not planned(
+            if time.monotonic() > study.end or not planned(
                 [line for line in what_works.results(RESULTS) if line["platform"] == study.platform],
                 name,
                 seed,

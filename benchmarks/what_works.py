@@ -342,6 +342,24 @@ class Study:
         return folder
 
 
+def asked(module: str, text: str | None, options: tuple[str, ...] = ROWS) -> Study | None:
+    """The study that the command line of a benchmark asks for; None where --table asks for no run."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
+    parser.add_argument("--out", type=Path, help="folder of the runs")
+    parser.add_argument("--platform", choices=PLATFORMS, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more runs")
+    parser.add_argument("--table", action="store_true", help="print what the finished runs say")
+    given = parser.parse_args()
+    if given.table:
+        return None
+    if not (given.model and given.out):
+        parser.error("--model and --out are needed")
+    return Study(given.model, given.out, given.platform, time.monotonic() + 60 * given.minutes, options)
+
+
 def train(folder: Path, module: str, *words: str) -> None:
     """Train into a run folder. What a run that was stopped has left there goes first."""
     shutil.rmtree(folder, ignore_errors=True)
