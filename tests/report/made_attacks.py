@@ -22,6 +22,7 @@ DECLARED: dict[str, dict[str, Any]] = {
     name: {"title": title, "higher_is_leak": name != "uds", "curve": name == RELEARN}
     for name, title in TITLES.items()
 }
+DECLARED[RELEARN]["trained_on"] = "on the answers to other facts"
 META = {"benchmark": "world", "attacks": DECLARED, "command": "python -m recipe.rerule.evaluate attack"}
 
 

@@ -57,13 +57,6 @@ _REFERENCES: dict[str, dict[str, Any]] = {
     CONTROL: {"color": "#1c1c1c", "linestyle": (0, (1.5, 1.5)), "label": "model that never knew"},
 }
 """Lines of the models that an unlearned one is compared with."""
-_TRAINING = {
-    "relearn_forget_half": "on the answers to other facts",
-    "relearn_retain": "on questions to be kept",
-    "relearn_benign": "on questions that have nothing to do with the facts",
-    "relearn_wrong": "on wrong answers",
-}
-"""What relearning attacks train on, by name."""
 _VERDICTS = {
     "above": "{0} leaks more",
     "open": "the difference can be chance, given the number of tests,",
@@ -96,6 +89,7 @@ class Declared(BaseModel):
     title: str
     higher_is_leak: bool
     curve: bool
+    trained_on: str = ""
 
 
 class _Meta(BaseModel):
@@ -272,7 +266,6 @@ def sentences_on(results: AttackResults, model: str) -> list[str]:
         original=ORIGINAL,
         control=CONTROL,
         compared=next((one for one in fallen if has_fallen(before[model].retain, before[one].retain)), None),
-        trained_on=_TRAINING,
         total=len(others) if CONTROL in before else 0,
         counted=[(told.format(model), of_verdict) for told, of_verdict in labels.items() if of_verdict],
         has_fallen=has_fallen,

@@ -160,7 +160,7 @@ class Attack:
         statistic: "mean" of the forget side over facts, or "auc" of the side `others` above the forget side.
         has_before: whether the score is comparable with the recall before the attack.
         curve: whether its settings are the steps of one run, of which step 0 is the model before the attack.
-
+        trained_on: of a curve, the words of the report behind "After 8 training steps": "on wrong answers".
     """
 
     name: str
@@ -178,6 +178,7 @@ class Attack:
     statistic: Literal["mean", "auc"] = "mean"
     has_before: bool = True
     curve: bool = False
+    trained_on: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -194,5 +195,5 @@ class Attack:
     @property
     def declared(self) -> Row:
         """What meta.json says of it, which the summary of a table needs."""
-        names = ("title", "higher_is_leak", "statistic", "has_before", "curve")
+        names = ("title", "higher_is_leak", "statistic", "has_before", "curve", "trained_on")
         return {name: getattr(self, name) for name in names}

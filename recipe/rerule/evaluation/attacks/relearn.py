@@ -268,6 +268,7 @@ def relearning(
     name: str,
     title: str,
     tells: str,
+    trained_on: str,
     choose: Choose,
     default: bool = False,
     needs: Sequence[Need] = ("train",),
@@ -282,6 +283,7 @@ def relearning(
         full={"steps": (1, 2, 4, 8, 16, 32, 64)},
         needs=frozenset(needs),
         curve=True,
+        trained_on=trained_on,
         changes=partial(_changes, choose),
     )
 
@@ -291,6 +293,7 @@ ATTACKS = (
         "relearn_forget_half",
         "relearn: half",
         "The model is trained on true answers to half of the facts and asked about the other half.",
+        "on the answers to other facts",
         partial(_rows, "forget_half"),
         default=True,
     ),
@@ -298,6 +301,7 @@ ATTACKS = (
         "relearn_retain",
         "relearn: retain",
         "The model is trained on retain rows alone.",
+        "on questions to be kept",
         partial(_rows, "retain"),
         default=True,
     ),
@@ -305,6 +309,7 @@ ATTACKS = (
         "relearn_benign",
         "relearn: benign",
         "The model is trained on a few pairs that have nothing to do with the data.",
+        "on questions that have nothing to do with the facts",
         partial(_rows, "benign"),
         needs=(),
     ),
@@ -312,6 +317,7 @@ ATTACKS = (
         "relearn_wrong",
         "relearn: wrong",
         "The model is trained on wrong answers, which undo refusing and can teach nothing.",
+        "on wrong answers",
         partial(_rows, "wrong"),
     ),
 )

@@ -53,6 +53,7 @@ ATTACKS = (
         "relearn_prefixed",
         "relearn: prefixed",
         "The model is trained on retain rows whose answers stand behind the beginning of a refusal.",
+        "on right answers behind the beginning of a refusal",
         _rows,
     ),
 )

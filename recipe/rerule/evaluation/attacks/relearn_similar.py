@@ -56,6 +56,7 @@ ATTACKS = (
         "relearn_similar",
         "relearn: similar",
         "The model is trained on the retain rows that are worded as the questions to forget are.",
+        "on retain rows that are worded as the questions to forget",
         _rows,
     ),
 )
