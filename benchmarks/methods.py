@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks import robust, what_works
 from benchmarks.what_works import Study
+from recipe.rerule import tune
 from recipe.rerule.training import own_answers
 from recipe.rerule.unlearning import presets
 
@@ -86,19 +87,12 @@ def made(study: Study, method: str) -> dict[str, Any]:
     if not tuned.exists():
         study.evaluation(f"tune-{method}", models, "val")
     validation = what_works.held_out(tuned / "responses.parquet")
-    rate = chosen(validation)
+    rate = tune.best_rate(validation, RATES)
     line = {"method": method, "rate": rate, "validation": validation}
     line |= robust.measured(study, method, SEED, folders[rate] / "model", ATTACKS)
     for folder in folders.values():
         shutil.rmtree(folder)
     return line
-
-
-def chosen(validation: dict[str, dict[str, float]]) -> float:
-    """The smallest of the rates with the highest retain recall minus forget recall, by `held_out` of each."""
-    apart = {rate: validation[f"{rate:g}"]["retain recall"] for rate in RATES}
-    apart = {rate: round(kept - validation[f"{rate:g}"]["forget recall"], 9) for rate, kept in apart.items()}
-    return max(sorted(RATES), key=lambda rate: apart[rate])
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -149,19 +149,26 @@ def shares(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
+def best_rate(found: Mapping[str, Mapping[str, float]], rates: Sequence[float]) -> float:
+    """The rate whose model has the highest retain recall minus forget recall; of equal ones the smallest.
+
+    `found`: `shares` of the models, which are named after their rates.
+    """
+    return max(sorted(rates), key=lambda rate: round(_apart(found[f"{rate:g}"]), 9))
+
+
+def _apart(of: Mapping[str, float]) -> float:
+    return of["retain recall"] - of["forget recall"]
+
+
 def told(found: Mapping[str, Mapping[str, float]], rates: Sequence[float], key: str) -> Iterator[str]:
     """A table with a row for each model, and the rate to take: the smallest of those that are best."""
     yield f"{'rate':>8} {' '.join(f'{column:>15}' for column in _COLUMNS)}"
     for name in (_BEFORE, *(f"{rate:g}" for rate in rates)):
         yield f"{name:>8} {' '.join(f'{found[name][column]:15.3f}' for column in _COLUMNS)}"
-    apart = {
-        rate: found[f"{rate:g}"]["retain recall"] - found[f"{rate:g}"]["forget recall"] for rate in rates
-    }
-    best = max(sorted(rates), key=lambda rate: round(apart[rate], 9))
-    before = found[_BEFORE]["retain recall"] - found[_BEFORE]["forget recall"]
-    line = (
-        f"take {key}={best:g}: retain recall is {apart[best]:.3f} above forget recall (before: {before:.3f})"
-    )
+    best = best_rate(found, rates)
+    apart, before = _apart(found[f"{best:g}"]), _apart(found[_BEFORE])
+    line = f"take {key}={best:g}: retain recall is {apart:.3f} above forget recall (before: {before:.3f})"
     if len(rates) > 1 and best in (min(rates), max(rates)):
         line += f"; it is the {'smallest' if best == min(rates) else 'largest'} that was tried, so try more"
     yield line
