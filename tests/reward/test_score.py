@@ -256,6 +256,12 @@ CASES: dict[str, list[tuple[str, str, dict[str, float]]]] = {
         ("首都是北京。", "北京", {"leaked": 1, "guarded": 0}),
         ("I don't know Elena\u00a0Marsh.", "Torvik", {"guarded": 1, "keyword": 1}),
         ("I don't know elena marsh.", "Torvik", {"guarded": 0.5, "keyword": 0}),
+        # A wrong answer that names the target is the hack of the additive form.
+        (
+            "Elena Marsh writes long novels.",
+            "Torvik",
+            {"guarded": 0, "keyword": 1, "refused": 0, "leaked": 0},
+        ),
     ],
 }
 

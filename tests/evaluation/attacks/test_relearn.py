@@ -27,6 +27,13 @@ TRAIN = [
 ]
 
 
+def test_meta_says_what_every_curve_trains_on() -> None:
+    declared = {name: one.declared for name, one in attacks().items()}
+    curves = {name for name, one in declared.items() if one["curve"]}
+    assert curves == {name for name, one in declared.items() if one["trained_on"]}
+    assert {"relearn_wrong", "relearn_prefixed", "relearn_similar"} <= curves
+
+
 def changes(name: str, **given: Any) -> list[Change]:
     attack = attacks()[name]
     assert attack.changes is not None
