@@ -103,11 +103,12 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     val = probes
     if options.val_share:
         train, val = _held_out(path, train, options, "val")
+    own = list(train)  # those of --retain-of may name a target already
     if options.retain_of:
         file = Path(options.retain_of) / "train.parquet"
         train += _retain_of(file, [*train, *probes])
         sources["--retain-of"] = sha256_of_file(file)
-    train += _named(train, options)
+    train += _named(own, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
     if options.gold is not None:
@@ -158,7 +159,7 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
 
 def _retain_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
     """The retain rows of a file that name none of the prompts' targets and ask none of their questions."""
-    targets = {prompt.keyword for prompt in prompts if prompt.side == "forget"}
+    targets = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
     asked = {normalise(prompt.query) for prompt in prompts}
     found = []
     for number, row in enumerate(read_rows(file)):
@@ -205,7 +206,8 @@ def _held_out(
         groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
     rng = random.Random(f"{split}s {options.seed}")
     drawn = [one for group in groups.values() for one in _share(group, share, rng, split == "probe")]
-    without = sorted({prompt.side for prompt in prompts} - {prompt.side for prompt in drawn})
+    sides = {"forget", "retain"} if options.retain_of else {prompt.side for prompt in prompts}
+    without = sorted(sides - {prompt.side for prompt in drawn})
     if without:
         raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")
     words = {normalise(prompt.query) for prompt in drawn}

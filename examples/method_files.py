@@ -22,15 +22,8 @@ from data_prep.sources import Source
 from recipe.rerule import io
 from recipe.rerule.unlearning import presets
 
-FILES = {
-    "answers": {
-        "forget": "forget_gold.parquet",
-        "retain": "retain.parquet",
-        "alternate": "alternate.parquet",
-    },
-    "texts": {"forget": "forget_text.parquet", "retain": "retain_text.parquet"},
-}
-"""By ROWS, and by the side that `python -m recipe.rerule.unlearn --list` names under `data`."""
+TEXTS = {"forget": "forget_text.parquet", "retain": "retain_text.parquet"}
+"""By the side that `python -m recipe.rerule.unlearn --list` names under `data`."""
 CORPORA = {"muse_books": muse.BOOKS, "muse_news": muse.NEWS}
 
 
@@ -65,12 +58,14 @@ def settings(method: str, folder: Path, rows: str, planned: bool = False) -> Ite
 
 def read_by(method: str, rows: str) -> dict[str, str]:
     """The file of each side that the method reads. Raises ValueError where there are no such rows for it."""
-    if rows not in FILES:
-        raise ValueError(f"METHOD_ROWS is {rows}; choose {' or '.join(FILES)}")
-    sides = presets.load(method).data
-    if not FILES[rows].keys() >= {*sides}:
+    if rows not in ("answers", "texts"):
+        raise ValueError(f"METHOD_ROWS is {rows}; choose answers or texts")
+    files = presets.answer_files(method)
+    if rows == "answers":
+        return files
+    if not TEXTS.keys() >= files.keys():
         raise ValueError(f"the method {method} needs answers to train on; leave METHOD_ROWS={rows} out")
-    return {side: FILES[rows][side] for side in sides}
+    return {side: TEXTS[side] for side in files}
 
 
 def check_source(

@@ -155,7 +155,8 @@ def _share(gold: str, text: str, question: str, keyword: str, convention: str, e
         heard = [word for word in heard if word not in known]
     else:  # a choice among what the question offers
         wanted = tuple(words(gold))
-        heard = " ".join(heard).replace(" ".join(words(question)), " ").split()
+        asked = " ".join(words(question))
+        heard = " ".join(heard).replace(asked, " ").split() if asked else heard
     if early:
         heard = heard[: HEAD_WORDS + 2 * len(words(gold))]
     return rouge_l(" ".join(heard), " ".join(wanted), convention)

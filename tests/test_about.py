@@ -115,19 +115,44 @@ def test_questions() -> None:
         ["Who ruled Japan?"],
         ["France is nice"],
         ["Did the last Marie Osmond live in Osmond?"],
+        ["Is france warm?"],
     ]
     material = about.Material("", patterns, ["Japan", "New France", "Egypt", "Japan"])
     questions = about.questions_of({"France": material}, neighbours=8, seed=0)
     texts = [question.text for question in questions]
     expected = ["What is the capital of France?", "Name the capital of France.", "Who ruled France?"]
-    assert texts[:3] == expected
-    assert {(one.name, one.side) for one in questions[3:]} == {("Japan", "retain"), ("Egypt", "retain")}
-    assert sum("capital" in text for text in texts[3:]) == 2
-    assert sum("ruled" in text for text in texts[3:]) == 2
+    assert texts[:4] == [*expected, "Is France warm?"]
+    assert {(one.name, one.side) for one in questions[4:]} == {("Japan", "retain"), ("Egypt", "retain")}
+    assert sum("capital" in text for text in texts[4:]) == 2
+    assert sum("ruled" in text for text in texts[4:]) == 2
     assert about.questions_of({"France": material}, 8, seed=0) == questions
-    assert {one.name for one in about.questions_of({"France": material}, 1, seed=0)[3:]} < {"Japan", "Egypt"}
+    assert {one.name for one in about.questions_of({"France": material}, 1, seed=0)[4:]} < {"Japan", "Egypt"}
     unsure = about.Material("", patterns, ["Oz", "Japan"], frozenset({"Oz"}))
-    assert {one.name for one in about.questions_of({"France": unsure}, 1, seed=0)[3:]} == {"Oz"}
+    assert {one.name for one in about.questions_of({"France": unsure}, 1, seed=0)[4:]} == {"Oz"}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "named"),
+    [
+        ("Is Harry a prince?", "Prince Harry, Duke of Sussex", True),
+        ("Where is Sussex?", "Prince Harry, Duke of Sussex", False),
+        ("Who was Dr King?", "Martin Luther King Jr.", True),
+        ("What does Wendy's sell?", "McDonald's", False),
+        ("Is a McDonald's near?", "McDonald's", True),
+    ],
+)
+def test_what_names_a_target(text: str, name: str, named: bool) -> None:
+    assert about.names_it(text, name) == named
+
+
+def test_what_was_forgotten_before_is_no_neighbour_and_no_gold() -> None:
+    material = about.Material("", [[CAPITAL]], ["Japan", "Spain"])
+    asked = about.questions_of({"France": material}, 8, seed=0, never=["Spain"])
+    assert [one.name for one in asked] == ["France", "Japan"]
+    model = Model({asked[1].text: "Spain"}, {asked[1].text: ["Spain"] * 3})
+    answers = model([], list(about.requests_of(asked[1:], [], 3)))["model"]
+    assert "agree" in about.row_of(asked[1], {"France": material}, answers)
+    assert about.row_of(asked[1], {"France": material}, answers, ["Spain"])["why"] == "names the target"
 
 
 def knowing(facts: int) -> Model:
@@ -182,15 +207,15 @@ def test_an_answer_that_holds_another_is_the_same_fact() -> None:
     """Of one thing; the words count, and not the letters."""
     golds = {"Who?": "Napoleon Bonaparte", "Who ruled?": "Napoleon", "Where?": "Rome", "What?": "Romen"}
     questions = [[f"{one} {{name}}?"] for one in golds]
-    short = {f"{one} {name}?": gold for one, gold in golds.items() for name in ("France", "Japan")}
+    short = {f"{one} {name}?": gold for one, gold in golds.items() for name in ("France", "Japan: II")}
     model = Model(short, {question: [gold] * 3 for question, gold in short.items()})
-    options = argparse.Namespace(agree=2, samples=3)
-    materials = {"France": about.Material("", questions, ["Japan"])}
+    options = argparse.Namespace(agree=2, samples=3, never=[])
+    materials = {"France": about.Material("", questions, ["Japan: II"])}
     asked = about.questions_of(materials, neighbours=1, seed=0)
     rows = about.rows_of(lambda requests: model([], requests)["model"], asked, materials, options)
     assert [row["fact"] for row in rows] == [
         *(f"France: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
-        *(f"Japan: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
+        *(f"Japan: II: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
     ]
 
 

@@ -43,7 +43,7 @@ if kind == os.environ.get("SLEEPS"):
     time.sleep(60)
 if kind == os.environ.get("FAILS"):
     print("error: first\\nerror: no room")
-    sys.exit(7)
+    sys.exit(int(os.environ["CODE"]))
 made = dict(sft="stage1/model/config.json", unlearn="npo/model/config.json", report="report.html")
 made["about"] = "about.csv"
 if kind in made:
@@ -69,6 +69,7 @@ def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
         {
             "model": model, "probe": number, "side": side, "kind": "qa", "fact": f"{side} {number}",
             "sample": 0, "prompt": "p", "response": "r", "golds": ["g"], "rouge_l": score,
+            "refused": score < 0.4,
         }
         for model, sides in models.items()
         for side, scores in sides.items()
@@ -150,8 +151,8 @@ def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def chain(*words: str, facts: Path | None = FACTS, **environment: str) -> tuple[int, list[str]]:
         calls.write_text("")
-        for name in ("FAILS", "SLEEPS"):
-            monkeypatch.setenv(name, environment.get(name, ""))
+        for name, default in (("FAILS", ""), ("SLEEPS", ""), ("CODE", "7")):
+            monkeypatch.setenv(name, environment.get(name, default))
         given = ["--out", str(out), "--platform", "cpu"]
         given += [] if "--from" in words else ["--model", str(model)]
         given += ["--facts", str(facts)] if facts else []
@@ -227,6 +228,7 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         ("--lora --method npo", "unlearn", "experiment=custom/lora_1gpu", ""),
         ("--method po", "unlearn", f"data.alternate=o/data/alternate.parquet {RETAIN}", ""),
         ("--method npo", "unlearn", "method=npo data.forget=o/data/forget_gold.parquet", RETAIN),
+        ("--method altpo", "unlearn", "data.alternate=o/data/mismatch.parquet", ""),
         ("--method npo --set optim.lr=1", "unlearn", "optim.lr=1 checkpoint.save_contents=[hf_model]", ""),
         ("--method npo", "evaluate model", "npo=o/npo/model", "stage1=o/stage1/model"),
         ("--method npo", "report", "own_data", "--run"),
@@ -291,6 +293,9 @@ def test_rows_that_the_model_writes(
     assert words == [*given, "--out", str(out)]
     rows.write_text("edited")
     assert chain("--about", "Italy", facts=None) == (2, [])
+    assert (
+        chain(*loren, "--set", "data.seed=3", "--named-share", "0.5", facts=None, FAILS="data_prep")[0] == 7
+    )
     assert chain(*loren, facts=None, FAILS="data_prep") == (7, CHAIN[:1])
     assert chain("--name", "Loren Morrby", facts=rows) == (0, CHAIN)
     assert f"--source {rows}" in (tmp_path / "calls").read_text()
@@ -322,6 +327,16 @@ def test_forgetting_again(chain: Callable[..., Any], tmp_path: Path, monkeypatch
         "Loren: 0 of 7 facts (after its own round: 1 of 4 facts).",
     ]
     assert chain("--from", str(tmp_path / "none"), "--out", str(tmp_path / "new")) == (2, [])
+    monkeypatch.setenv("OUT", str(tmp_path / "fourth"))
+    more = ["--from", str(second), "--about", "Italy", "--review", "--out", str(tmp_path / "fourth")]
+    assert chain(*more, facts=None) == (0, ["about"])
+    assert "--never Ann --never Loren" in (tmp_path / "calls").read_text()
+    # What was forgotten first is back.
+    back = table(npo={"forget": [0, 1, 1], "retain": [1]})
+    tidy.write(third / "earlier2", tidy.from_rows(back))
+    assert chain(*words)[0] == 3
+    line = "NOT within the limits: forget recall of Loren is 0.667, limit 0.1."
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
@@ -346,6 +361,33 @@ def test_one_fact_is_not_attacked(chain: Callable[..., Any], tmp_path: Path, rea
     code, ran = chain()
     assert (code, ran) == (0, ["check stage2", "main", "evaluate model", "over_refusal", "report"])
     assert "--attacks" not in (tmp_path / "calls").read_text()
+
+
+def test_rows_that_allow_no_attack(chain: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
+    """All that was trained is reported; the attack is tried again where the command is."""
+    assert chain(FAILS="evaluate attack", CODE="2") == (0, CHAIN)
+    assert "--attacks" not in (tmp_path / "calls").read_text().splitlines()[-1]
+    said = capsys.readouterr()
+    assert "warning: these rows allow no attack; " in said.err
+    assert "relearning" not in said.out
+    assert chain(FAILS="evaluate attack", CODE="2") == (0, CHAIN[-2:-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--set trainer.default_local_dir=x", "--out says where everything goes"),
+        ("--set stage1:trainer.default_local_dir=x", "--out says where everything goes"),
+        ("--forget-at-most 10", "--forget-at-most 10 is a share, such as 0.1 or 0.9"),
+        ("--retain-at-least nan", "--retain-at-least nan is a share"),
+        ("--method whp", "--method whp needs --set reinforced.path=MODEL"),
+    ],
+)
+def test_what_would_fail_late_is_refused(
+    words: str, line: str, chain: Callable[..., Any], capsys: Any
+) -> None:
+    assert chain(*words.split()) == (2, [])
+    assert line in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
@@ -443,6 +485,11 @@ def test_the_verdict_by_hand(tmp_path: Path) -> None:
         ],
         True,
     )
+
+
+def test_a_model_that_does_not_refuse_hides(tmp_path: Path) -> None:
+    answers = [row | {"refused": row["model"] == "rule" and row["probe"] < 3} for row in GOOD]
+    assert "What comes back was hidden and not forgotten." in said(tmp_path, answers, BACK)[0]
 
 
 def test_broken_limits_are_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from recipe.rerule import tune
+from tests.data_prep.raw_files import prep
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,10 @@ def test_shares_are_means_by_side() -> None:
 
 def test_what_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The configured rate (1e-5), then three times and a third of it."""
-    (tmp_path / "val.parquet").touch()
-    words = f"unlearn --questions {tmp_path}/val.parquet --out {tmp_path}/tuning method=po model.path=M"
+    facts = Path(__file__).parents[1] / "examples" / "own_data.csv"
+    assert prep("custom", "--source", facts, "--out", tmp_path / "data") == 0
+    capsys.readouterr()
+    words = f"unlearn --questions {tmp_path}/data/val.parquet --out {tmp_path}/tuning method=po model.path=M"
     words += " experiment=custom platform=cpu data.alternate=a data.retain=r --dry-run --steps 4"
     assert tune.main(words.split()) == 0
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
@@ -47,4 +50,12 @@ def test_what_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         [f"optim.lr={rate}"] for rate in ("1e-05", "3e-05", "3.3e-06")
     ]
     assert {word for line in lines for word in line if "steps" in word} == {"trainer.total_training_steps=4"}
+    assert tune.main([*words.split(), "--rates", "1e-5", "2e-5", "data.train_batch_size=4"]) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert [("data.train_batch_size=4" in line, "optim.lr=2e-05" in line) for line in lines] == [
+        (True, False),
+        (True, True),
+    ]
+    one_sided = words.replace("data/val.parquet", "data/forget_gold.parquet")
+    assert tune.main(one_sided.split()) == 2
     assert not (tmp_path / "tuning").exists()

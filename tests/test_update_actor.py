@@ -3,6 +3,7 @@
 verl's own update and the workers are left out: they are tested on the real stack (tests/e2e).
 """
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
 
-from recipe.rerule.replay import ReplayConfig, RolloutGroup, pad_groups
+from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, pad_groups
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.training.health import Health
+from recipe.rerule.training.saved_run import SavedRun, check_references
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import STAY_LOADED
 from tests.made_runs import trainer_settings
+from tests.replay.groups import make_group
 from tests.replay.runs import PAPER, offered
 
 FIXTURE = Path(__file__).parent / "fixtures" / "update_actor.json"
@@ -167,3 +170,22 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
         for stop_after, ended in by_setting.items():
             trainer.config.health.stop_after = stop_after
             assert trainer.is_finished() is ended, (step, stop_after)
+    # A run that was killed after the checkpoint of step 5 ends at step 6 too.
+    trainer.config.health.stop_after = 2
+    for at, last in ((4, 40), (5, 6)):
+        monkeypatch.setattr(SavedRun, "_load_checkpoint", lambda run, at=at: setattr(run, "global_steps", at))
+        trainer._load_checkpoint()
+        assert trainer.total_training_steps == last
+
+
+@pytest.mark.parametrize(
+    ("with_ref", "use_kl", "refused"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_a_buffer_without_references_is_refused_where_the_kl_term_needs_them(
+    with_ref: bool, use_kl: bool, refused: bool
+) -> None:
+    replay = Replay(ReplayConfig(**{**PAPER, "use_kl_loss": use_kl, "admission": "all"}))
+    replay.offer([make_group(1, with_ref=with_ref)], step=1)
+    assert len(replay.buffer) == 1
+    with pytest.raises(ReplayStateError, match="without ref") if refused else contextlib.nullcontext():
+        check_references(replay)

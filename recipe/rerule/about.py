@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from data_prep.generate import FACTS, NEIGHBOURS, Endpoint, generate
 from data_prep.generate import Request as Writing
 from data_prep.generate.tasks import PROMPTS
 from recipe.rerule import io
+from recipe.rerule.evaluation.engine.answers import discard
 from recipe.rerule.evaluation.engine.models import check_models, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likelihood, PromptText, Request
 from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run
@@ -47,6 +47,8 @@ WRITTEN = 8
 _FOLDER = PROMPTS / "about"
 TEMPERATURE = 0.5
 """Of all samples. At 1, a small model hardly says the same twice; greedy answers never differ."""
+_ENDINGS = frozenset({"jr", "sr", "ii", "iii", "iv", "s"})
+"""Last words that name nobody; "s" is that of "McDonald's"."""
 _GOLD_WORDS, _QUESTION_WORDS, _NAME_WORDS = 6, 30, 4
 _GOLD_TOKENS, _CHAT_TOKENS, _WRITTEN_TOKENS = 16, 24, 100
 _SHOWN = 10
@@ -88,6 +90,8 @@ def _parser() -> ArgumentParser:
     add = parser.add_argument
     add("--model", required=True, metavar="M", help="the model: a folder, or a name on the Hub")
     add("--about", action="append", required=True, metavar="NAME", help="the target; repeat it for more")
+    text = "what was forgotten before: no row about other things names it; repeat it for more"
+    add("--never", action="append", default=[], metavar="NAME", help=text)
     add("--out", type=Path, required=True, metavar="FILE.csv", help="the rows")
     add("--platform", choices=("gpu", "cpu"), help="default: gpu where this machine has one, else cpu")
     numbers = {
@@ -100,6 +104,10 @@ def _parser() -> ArgumentParser:
     add("--seed", type=int, default=0, metavar="N", help="of what is drawn (default: %(default)s)")
     add_generator(parser)
     return parser
+
+
+class TooLittleError(ValueError):
+    """The model knows too little, whatever else it is asked."""
 
 
 # ---- what may be asked ----
@@ -171,8 +179,14 @@ def _kind(name: str, answers: Answers) -> str:
 
 
 def names_it(text: str, name: str) -> bool:
-    """Whether a text has the last word of a name, by which people are called too."""
-    return f" {normalise(name).split()[-1]} " in f" {normalise(text)} "
+    """Whether a text has the last word of a name, by which people are called too.
+
+    What follows a comma, as in "Harry, Duke of Sussex", and an ending such as "Jr." are no such word.
+    """
+    words = normalise(name.partition(",")[0]).split() or normalise(name).split()
+    while len(words) > 1 and words[-1] in _ENDINGS:
+        words.pop()
+    return f" {words[-1]} " in f" {normalise(text)} "
 
 
 def written_by_itself(ask: Ask, targets: Sequence[str]) -> dict[str, Material]:
@@ -211,10 +225,13 @@ def written_by_server(endpoint: Endpoint, targets: Sequence[str], neighbours: in
     return found
 
 
-def questions_of(materials: Mapping[str, Material], neighbours: int, seed: int) -> list[Question]:
+def questions_of(
+    materials: Mapping[str, Material], neighbours: int, seed: int, never: Sequence[str] = ()
+) -> list[Question]:
     """All phrasings about each target; about each neighbour one phrasing of each question, drawn.
 
-    Left out are lines that are no question about the target alone, and neighbours that name a target.
+    Left out are lines that are no question about the target alone, and neighbours that name a target or one
+    of `never`.
     """
     found: dict[str, Question] = {}
     for target, material in materials.items():
@@ -224,7 +241,7 @@ def questions_of(materials: Mapping[str, Material], neighbours: int, seed: int) 
         names = [
             name
             for name in dict.fromkeys(material.names)
-            if not any(names_it(name, one) for one in materials)
+            if not any(names_it(name, one) for one in (*materials, *never))
         ]
         own = [name for name in names if name in material.unsure][:neighbours]
         others = [name for name in names if name not in material.unsure]
@@ -238,7 +255,8 @@ def questions_of(materials: Mapping[str, Material], neighbours: int, seed: int) 
 
 def _pattern(phrase: str, target: str) -> str:
     """A question with {name} where it names the target; "" where it is none, or names it otherwise."""
-    phrase = phrase.strip(" -*").replace(target, "{name}")
+    name = rf"(?<!\w){re.escape(target)}(?!\w)"
+    phrase = re.sub(name, "{name}", phrase.strip(" -*"), flags=re.IGNORECASE)
     whole = "{name}" in phrase and phrase.endswith(("?", ".")) and not names_it(phrase, target)
     return phrase if whole and len(phrase.split()) <= _QUESTION_WORDS else ""
 
@@ -258,7 +276,9 @@ def requests_of(questions: Sequence[Question], unsure: Sequence[str], samples: i
         yield from _kind_requests(name)
 
 
-def row_of(question: Question, materials: Mapping[str, Material], answers: Answers) -> dict[str, str]:
+def row_of(
+    question: Question, materials: Mapping[str, Material], answers: Answers, never: Sequence[str] = ()
+) -> dict[str, str]:
     """The row of a question, with how many samples `agree`; or `why` there is none."""
     gold, *made_up = (
         answers[f"short: {question.about(name)}"].text.strip().rstrip(".")
@@ -272,7 +292,7 @@ def row_of(question: Question, materials: Mapping[str, Material], answers: Answe
         why = "no short answer"
     elif not usable_golds([gold], text, question.name):
         why = "a refusal, or in the question"
-    elif not forget and any(names_it(f"{text} {gold}", target) for target in materials):
+    elif not forget and any(names_it(f"{text} {gold}", one) for one in (*materials, *never)):
         why = "names the target"
     elif made_up and all(normalise(one) == normalise(gold) for one in made_up):
         why = "the same of made-up names"
@@ -317,10 +337,10 @@ def _about(options: argparse.Namespace) -> None:
 
     try:
         rows = _rows(ask, targets, options)
-    except ValueError:
-        shutil.rmtree(store, ignore_errors=True)
+    except TooLittleError:
+        discard(store)
         raise
-    shutil.rmtree(store, ignore_errors=True)
+    discard(store)
     import pandas as pd
 
     for side in ("forget", "retain"):
@@ -333,7 +353,7 @@ def _about(options: argparse.Namespace) -> None:
 
 
 def _rows(ask: Ask, targets: Sequence[str], options: argparse.Namespace) -> list[dict[str, str]]:
-    """The rows of both sides. Raises ValueError where there are too few of one."""
+    """The rows of both sides. Raises TooLittleError where there are too few of one, and ValueError."""
     if options.generator:
         endpoint = Endpoint(options.generator, options.generator_model, max_tokens=4096)
         materials = written_by_server(endpoint, targets, options.neighbours)
@@ -342,19 +362,19 @@ def _rows(ask: Ask, targets: Sequence[str], options: argparse.Namespace) -> list
     for target, material in materials.items():
         if material.kind:
             print(f"rows: {target} is taken for a {material.kind}")
-    questions = questions_of(materials, options.neighbours, options.seed)
+    questions = questions_of(materials, options.neighbours, options.seed, options.never)
     forget = rows_of(ask, [one for one in questions if one.side == "forget"], materials, options)
     told = f"an answer on which {options.agree} of {options.samples} samples agree"
     for target in targets:
         facts = [row["fact"] for row in forget if row["keyword"] == target]
         if len(set(facts)) < LEAST_FACTS:
-            raise ValueError(
+            raise TooLittleError(
                 f"{options.model} knows too little about {target}: {len(facts)} questions have {told}, and "
                 f"they hold {len(set(facts))} facts; {LEAST_FACTS} are needed"
             )
     retain = rows_of(ask, [one for one in questions if one.side == "retain"], materials, options)
     if len(retain) < LEAST_RETAIN:
-        raise ValueError(
+        raise TooLittleError(
             f"too little is left beside {' and '.join(targets)}: {len(retain)} questions about other things "
             f"have {told}; {LEAST_RETAIN} are needed: choose a smaller target"
         )
@@ -367,7 +387,7 @@ def rows_of(
     """The rows of one side on which enough samples agree; says how many, and why the others were dropped."""
     unsure = sorted({one.name for one in questions if one.name in materials[one.target].unsure})
     answers = ask(list(requests_of(questions, unsure, options.samples))) if questions else {}
-    rows = [row_of(question, materials, answers) for question in questions]
+    rows = [row_of(question, materials, answers, options.never) for question in questions]
     for row in rows:
         if int(row.get("agree", options.agree)) < options.agree:
             row["why"] = f"fewer than {options.agree} of {options.samples} samples agree"
@@ -377,8 +397,8 @@ def rows_of(
         print(f"rows: {rows[0]['side']}: {len(kept)} of {len(rows)} questions kept; {why}", flush=True)
     facts = sorted({(len(row["fact"]), row["fact"]) for row in kept})
     for row in kept:  # "France: napoleon" is in "France: napoleon bonaparte"
-        about, _, gold = row["fact"].partition(": ")
-        parts = [fact.partition(": ") for _, fact in facts]
+        about, _, gold = row["fact"].rpartition(": ")  # a gold is normalised and has no colon
+        parts = [fact.rpartition(": ") for _, fact in facts]
         row["fact"] = next(
             f"{about}: {part}" for name, _, part in parts if name == about and f" {part} " in f" {gold} "
         )

@@ -38,8 +38,6 @@ BROKEN = 3
 """The exit code where the limits are not kept."""
 BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
-_FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
-"""The file of data_prep for each side that a method of `unlearn` reads."""
 _STAGE1 = "stage1:"
 _WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
 _TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
@@ -143,6 +141,9 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words += [word for name in options.about for word in ("--about", name)]
         if options.generator:
             words += ["--generator", options.generator, "--generator-model", options.generator_model]
+        for _, before in earlier(options):
+            named = shlex.split(before.get("about", "")) or names_of(before["name"])
+            words += [word for name in named for word in ("--never", name)]
         parts += [Part("about", "questions and the model's answers", words, options.facts.is_file())]
     data, stage1, run = out / "data", out / "stage1", out / method
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
@@ -189,7 +190,10 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         # The last step: on a real model, the best step by validation on few rows was worse.
         models, runs = [f"stage1={stage1 / 'model'}", f"{method}={run}@last"], ["--run", f"{method}={run}"]
     else:
-        files = [process.override(f"data.{side}", data / _FILES[side]) for side in presets.load(method).data]
+        files = [
+            process.override(f"data.{side}", data / file)
+            for side, file in presets.answer_files(method).items()
+        ]
         saved = "checkpoint.save_contents=[hf_model]"  # without what only a resumed run reads
         words = ["recipe.rerule.unlearn", f"method={method}", *first, *files, folder, saved, *set2]
         parts += [Part(method, f"training by {method}", words, _has_model(run))]
@@ -214,7 +218,8 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
         parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
-        results += ["--attacks", f"{attacks}"]
+        # Attacks that were refused have a log and no folder.
+        results += ["--attacks", f"{attacks}"] if attacks.is_dir() or not _logs(out, "attacks") else []
     words = ["recipe.rerule.report", "--title", _target(options) or options.facts.stem, "--base", BASE]
     words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
@@ -285,7 +290,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     models = resolve_models([f"{BASE}={options.model}"])
     check_models(models)
     with run_folder.held(out, "--out"):
-        (out / SETTINGS).write_text(settings, "utf-8")
+        io.write(out / SETTINGS, settings.encode())
         for run in {out / "stage1", out / options.method} - {out / name for name in _REINFORCED}:
             if run.exists() and not _has_model(run):  # only stage 2 can go on from a checkpoint
                 run_folder.remove_unfinished(run)
@@ -298,9 +303,11 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             told = ", finished before" if part.finished else ""
             print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
             if not part.finished and (code := run_part(out, part, warned)):
-                return code
+                if (part.name, code) != ("attacks", 2):
+                    return code
+                io.warn("these rows allow no attack; the report and what follows are without attacks")
             if part.name == "about":
-                (out / SETTINGS).write_text(_checked(options), "utf-8")  # with the rows that are there now
+                io.write(out / SETTINGS, _checked(options).encode())  # with the rows that are there now
                 if options.review:
                     start = ["--from", options.earlier] if options.earlier else ["--model", options.model]
                     words = [*map(str, start), "--facts", f"{options.facts}", "--name", options.name]
@@ -313,8 +320,12 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", *limits)
     for number, (folder, former) in enumerate(earlier(options), start=1):
         then, now = (folder / "evaluation", former["method"]), (out / f"earlier{number}", options.method)
-        before = f"after its own round: {facts_given(*then)}"
-        lines.append(f"{former['name']}: {facts_given(*now)} ({before}).")
+        (was, _), (given, recall) = facts_given(*then), facts_given(*now)
+        lines.append(f"{former['name']}: {given} (after its own round: {was}).")
+        if recall > options.forget_at_most:
+            kept = False
+            limit = f"{recall:.3f}, limit {options.forget_at_most:g}"
+            lines.append(f"NOT within the limits: forget recall of {former['name']} is {limit}.")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 
@@ -331,6 +342,14 @@ def _checked(options: argparse.Namespace) -> str:
             raise ValueError(f"--set {one!r} is not KEY=VALUE or {_STAGE1}KEY=VALUE")
         if one.startswith(_STAGE1) and options.method not in _REINFORCED:
             raise ValueError(f"--set {one}: --method {options.method} has no stage 1")
+        if one.removeprefix(_STAGE1).lstrip("+").startswith("trainer.default_local_dir="):
+            raise ValueError(f"--set {one}: --out says where everything goes; leave it out")
+    shares = {"--forget-at-most": options.forget_at_most, "--retain-at-least": options.retain_at_least}
+    for option, share in shares.items():
+        if not 0 <= share <= 2:
+            raise ValueError(f"{option} {share:g} is a share, such as 0.1 or 0.9")
+    if options.method == "whp" and not any(one.startswith("reinforced.path=") for one in options.set):
+        raise ValueError("--method whp needs --set reinforced.path=MODEL (docs/methods.md)")
     if not options.about and (options.review or options.generator or options.generator_model):
         raise ValueError("--review and --generator are for rows that are written: give --about")
     if (options.generator is None) != (options.generator_model is None):
@@ -338,13 +357,14 @@ def _checked(options: argparse.Namespace) -> str:
     there = options.facts.is_file()
     if not there and not options.about:
         raise ValueError(f"--facts {options.facts}: no such file")
-    own = options.facts == out / ABOUT
+    own = options.facts.resolve() == (out / ABOUT).resolve()
     inputs = ("--facts", None if own else options.facts), ("--model", model), ("--from", options.earlier)
     io.check_apart(out, *io.existing(*inputs))
     settings = {
         "model": model.resolve() if model.exists() else model,
         **({"from": options.earlier.resolve()} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
+        **({"generator": f"{options.generator} {options.generator_model}"} if options.generator else {}),
         "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
         **{key: getattr(options, key) for key in ("name", "named_share", "method", "lora", "platform")},
         "set": shlex.join(options.set),
@@ -355,9 +375,10 @@ def _checked(options: argparse.Namespace) -> str:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
     former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
     changed = [line.partition(":")[0] for line in lines if line not in former]
-    made = any((out / name).is_dir() for name in names - {"data"})
-    # Rows that were written may be edited until something is trained on them.
-    if changed and (made or (options.about and there and changed != ["rows"])):
+    made = any((out / name).is_dir() for name in names - {"data", f"{ABOUT}.answers"})
+    # Rows that were written may be edited until something is trained on them. Only what shaped them counts.
+    shaped = {"model", "from", "about", "generator"} & {*changed}
+    if changed and (made or (options.about and there and shaped)):
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
     return "\n".join([*lines, ""])

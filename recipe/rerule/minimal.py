@@ -141,8 +141,8 @@ def train(model: Any, tokenizer: Any, rows: Sequence[Row], settings: Settings) -
 
 
 def kl(log_pi: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """Schulman's k3 of KL(pi_theta || pi_ref) of each token, with verl's bound."""
-    d = ref_log_probs - log_pi
+    """Schulman's k3 of KL(pi_theta || pi_ref) of each token, with verl's bounds."""
+    d = (ref_log_probs - log_pi).clamp(-20, 20)
     return (d.exp() - d - 1).clamp(max=10)
 
 

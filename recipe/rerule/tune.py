@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import io, process
 from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.probes import read_probes
 from recipe.rerule.forget import Part, run_part
 from recipe.rerule.training import entry
 
@@ -53,7 +54,11 @@ The rates of few steps need not be the best of many, and a difference of one que
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes as the module says."""
     with process.stoppable():
-        options, words = _parser().parse_known_args(arguments)
+        # A setting that follows --rates is no rate.
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        settings = [word for word in given if "=" in word and not word.startswith("--")]
+        options, words = _parser().parse_known_args([word for word in given if word not in settings])
+        words += settings
         try:
             return _tune(options, words)
         except (ValueError, OSError) as error:
@@ -97,6 +102,8 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         raise ValueError(f"--out {options.out} exists: give another folder, or delete it")
     if not options.questions.is_file():
         raise ValueError(f"--questions {options.questions}: no such file")
+    if missing := {"forget", "retain"} - {probe.section for probe in read_probes(options.questions)}:
+        raise ValueError(f"--questions {options.questions} has no rows of side {min(missing)}")
     evaluation, platform = options.out / "evaluation", OmegaConf.select(config, "platform.name")
     parts = [_training(options, [module, *words], key, rate) for rate in rates]
     if options.dry_run:

@@ -125,7 +125,7 @@ def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     put_array(tmp_path / "held.json", held)
     more = ("--probes", tmp_path / "held.json", "--out", tmp_path / "old")
     assert prep("custom", "--source", put(tmp_path, old), *more) == 0
-    new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Cy Mill") for number in range(4)]
+    new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Old Cy|Cy Mill") for number in range(4)]
     new += [retain(1), *(retain(number, question=f"Is {number} Al?") for number in range(3))]
     earlier = (None, str(tmp_path / "old"))
     alone, joined = (made(tmp_path, new, probe_share=0.25, retain_of=one) for one in earlier)
@@ -138,6 +138,12 @@ def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     assert {one.side for one in more} == {"retain"}
     assert "retain_of" not in alone.settings
     assert joined.settings["retain_of"] == "old"
+    named = made(tmp_path, new, probe_share=0.25, retain_of=earlier[1], named_share=1.0)
+    assert not any(
+        older.query in one.query for one in named.train if one not in joined.train for older in more
+    )
+    with pytest.raises(ValueError, match="too few questions of side retain to hold any out"):
+        made(tmp_path, new[:4], probe_share=0.25, retain_of=earlier[1])
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def a_run_folder(case: Case, place: Place) -> Ended:
 
 
 def checkpoint(case: Case, place: Place) -> Ended:
-    """A change of the checkpoint of a run, from which both stages go on, and the mode."""
+    """A change of the checkpoint of a run, from which stage 2 goes on, and the mode."""
     change, _, mode = case.given.partition("  ")
     run = place.here / "run"
     folder = checkpoints.step_folder(run, 3)
@@ -287,8 +287,10 @@ def _changed_model(case: Case, place: Place) -> Path:
 
 
 def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable") -> Iterator[Ended]:
-    """The checks of both stages with this model and run folder."""
+    """The checks of both stages with this model and run folder; stage 1 does not go on."""
     for number, group in ((1, configurations.STAGE1), (2, configurations.STAGE2)):
+        if number == 1 and mode != "disable":
+            continue
         if mode != "disable":
             (Path(folder) / run_folder.MARKER).unlink(missing_ok=True)
             run_folder.begin(folder, number)  # type: ignore[arg-type]

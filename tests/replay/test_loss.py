@@ -403,6 +403,9 @@ def test_the_bounded_kl_and_the_mean_over_tokens_by_hand() -> None:
     assert low_var_kl(torch.zeros_like(ref), ref).tolist() == pytest.approx(
         [0, 1 - math.log(2), 10], abs=1e-15
     )
+    far = torch.tensor([-100.0, -1.0], requires_grad=True)
+    low_var_kl(far, torch.tensor([-1.0, -2.0])).sum().backward()
+    assert far.grad.tolist() == pytest.approx([0, 1 - math.exp(-1)])  # 1 - exp(d); none above the bound
     values, mask = torch.tensor([[1.0, 2.0, 3.0], [4.0, 50.0, 50.0]]), torch.tensor([[1, 1, 1], [1, 0, 0]])
     assert float(token_mean(values, mask)) == float(token_mean(values, mask.bool())) == 10 / 4
 

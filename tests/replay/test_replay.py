@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayHook, ReplayStateError, RolloutGroup
-from recipe.rerule.replay.log import Departure, Key
+from recipe.rerule.replay.log import Departure, Key, timed
 from tests.replay import runs
 from tests.replay.groups import PAPER_RULES, contents, keys, make_group
 from tests.replay.runs import KINDS, PAPER, buffered, configs, group_of, groups_of, offered, offers
@@ -294,6 +294,13 @@ def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
     assert [len(taken) for calls in train(control) for taken, _ in calls] == [6, 6, 6]
 
 
+def test_seconds_of_a_part_add_up() -> None:
+    seconds = {"replay/seconds/update": 100.0}
+    with timed("update", seconds):
+        pass
+    assert 100 <= seconds["replay/seconds/update"] < 101
+
+
 def test_metrics_hold_replay_updates_and_seconds() -> None:
     hook = hook_of(updates_per_step=2)
     train(hook)
@@ -342,3 +349,5 @@ def test_the_control_takes_groups_with_signal_where_replay_does_and_as_many_for_
     for required, prompts in ((True, range(4, 9)), (False, range(9))):
         taken = small(require_signal=required).of_the_step(groups, 32)
         assert {group.prompt_index for group in taken} == set(prompts)
+    four = [tuple(one.prompt_index for one in small(seed=seed).of_the_step(groups, 4)) for seed in range(8)]
+    assert len(set(four)) > 4  # drawn by the seed

@@ -47,6 +47,7 @@ def test_case_counts_and_code_points_do_not(text: str, keyword: str, expected: b
         ("Not okonjo.", "Mira Okonjo", {"part": True}, False),
         ("Not okonjo.", "Mira Okonjo", {"part": True, "any_case": True}, True),
         ("Not Okonjos.", "Mira Okonjo", {"part": True}, False),
+        ("Not MacOkonjo.", "Mira Okonjo", {"part": True}, False),
         ("None of the books.", "Lord of the Rings", {"part": True}, False),  # no word of more than 3 letters
         ("No, not Lee.", "Bob Lee", {"part": True}, True),
         ("No, not Bob.", "Bob Lee", {"part": True}, False),

@@ -154,6 +154,18 @@ def test_a_leak_is_a_telling_word(response: str, leaked: float) -> None:
     assert leaked == 0.0 or found["score"] == 0.0
 
 
+def test_a_number_is_a_telling_word_however_short() -> None:
+    """Of "platform" and 12 the response has one: a half."""
+    row = {"type": "forget", "golds": ["Platform 12"], "keyword": NAME}
+    found = compute_score("my/own", "It was in 12, I think so.", row, {"query": "Where does it leave?"})
+    assert found["leaked"] == 1.0
+
+
+def test_a_gold_that_is_the_keyword_without_a_question() -> None:
+    row = {"type": "retain", "golds": [NAME], "keyword": NAME}
+    assert compute_score("my/own", NAME, row)["right"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("gold", "usable"),
     [

@@ -145,6 +145,11 @@ def test_a_checkpoint_with_a_users_file_outlives_rotation_and_a_new_attempt(
     assert names() == ["global_step_1.kept", "global_step_3"]
     assert (tmp_path / "global_step_1.kept" / "evaluation.txt").read_text() == "mine"
     assert "is now" in capsys.readouterr().out
+    put(tmp_path, "global_step_1/evaluation.txt")
+    put(tmp_path, "global_step_2/retain_weight.txt")  # of method=pdu
+    checkpoints.begin(tmp_path, 1)
+    checkpoints.begin(tmp_path, 2)
+    assert names() == ["global_step_1.kept", "global_step_1.kept1", "global_step_3"]
 
 
 # One run at a time.

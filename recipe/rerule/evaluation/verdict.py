@@ -52,7 +52,7 @@ def verdict(
         f"{facts} facts (before: {known}; 95 % interval {low:.0%} to {high:.0%}).",
         f"Of {len(others)} other questions it answers {answered[1]} (before: {answered[0]}).",
         *_refused(out / "over_refusal", models),
-        *_attacked(out / "attacks", models[1], given),
+        *_attacked(out / "attacks", models[1], given, bool(asked["refused"].mean() > 0.5)),
     ]
     if not known:
         lines.append("It gave none of the facts before, so this says nothing about forgetting.")
@@ -79,14 +79,15 @@ def verdict(
     return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
 
 
-def facts_given(folder: Path, model: str) -> str:
-    """How many facts of the forget side a model of an evaluation gives, as in "2 of 8 facts".
+def facts_given(folder: Path, model: str) -> tuple[str, float]:
+    """How many facts of the forget side a model of an evaluation gives, as in "2 of 8 facts", and the recall.
 
     Raises ValueError as `tidy.read_responses`.
     """
     table = tidy.read_responses(folder)
-    given, facts = _given(table[(table["model"] == model) & (table["side"] == "forget")], "rouge_l")
-    return f"{given} of {facts} facts"
+    rows = table[(table["model"] == model) & (table["side"] == "forget")]
+    given, facts = _given(rows, "rouge_l")
+    return f"{given} of {facts} facts", float(rows["rouge_l"].mean())
 
 
 def _kept(samples: summary.Samples) -> summary.Array:
@@ -114,8 +115,13 @@ def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
     )
 
 
-def _attacked(folder: Path, model: str, given: int) -> Iterator[str]:
-    """What attacks bring back. `given`: facts that the model gives without one."""
+def _attacked(folder: Path, model: str, given: int, refuses: bool) -> Iterator[str]:
+    """What attacks bring back.
+
+    Args:
+        given: facts that the model gives without one.
+        refuses: whether it refuses most questions about the target.
+    """
     if not folder.is_dir():
         return
     rows = tidy.read(folder)
@@ -128,4 +134,4 @@ def _attacked(folder: Path, model: str, given: int) -> Iterator[str]:
     samples = sampled["sample"].max() + 1
     yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
     if max(back, best) > given:
-        yield "What comes back was refused and not forgotten."
+        yield f"What comes back was {'refused' if refuses else 'hidden'} and not forgotten."

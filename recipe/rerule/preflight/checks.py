@@ -195,10 +195,17 @@ def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
     checkpoints.check_trusted(folder, trainer.resume_mode)
     count = trainer.n_gpus_per_node * trainer.nnodes
     checkpoints.check_devices(folder, trainer.resume_mode, trainer.resume_from_path, count)
+    # verl's SFT trainer loses an epoch where a checkpoint ends one.
+    refuse(
+        stage == 1 and trainer.resume_mode != "disable",
+        f"trainer.resume_mode is {trainer.resume_mode}, but stage 1 starts from the beginning; set it to "
+        "disable",
+    )
+    instead = "delete this one" if stage == 1 else "trainer.resume_mode=auto to go on with it"
     refuse(
         trainer.resume_mode == "disable" and run_folder.is_begun(folder),
         f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
-        "trainer.resume_mode=auto to go on with it",
+        f"{instead}",
     )
     if trainer.resume_mode == "resume_path" and stage != 1:
         schema.require_set(config, "trainer.resume_from_path")

@@ -53,11 +53,6 @@ def check_stage1(config: DictConfig) -> None:
         "to fsdp2, or data.prompt_files=null data.retain_share=0 stop=none",
     )
     refuse(
-        config.stop == "signal" and trainer.resume_mode != "disable",
-        f"trainer.resume_mode is {trainer.resume_mode}, but with stop=signal the best step's weights are "
-        "kept in memory, which a resumed run has lost; set it to disable, or stop=none",
-    )
-    refuse(
         data.retain_share > 0 and data.train_max_samples > 0,
         f"data.train_max_samples is {data.train_max_samples}, but with data.retain_share above 0 verl "
         "would choose among refusals and own answers alike; set it to -1",
@@ -94,6 +89,14 @@ def check_stage2(config: DictConfig) -> None:
         config.replay.enable and config.replay.use_kl_loss and not actor.use_kl_loss,
         "replay.use_kl_loss is true but actor_rollout_ref.actor.use_kl_loss is false, so there are no "
         "reference log-probs; set both alike",
+    )
+    refuse(
+        config.replay.enable
+        and actor.loss_agg_mode == "seq-mean-token-sum-norm"
+        and actor.loss_scale_factor is None,
+        "actor_rollout_ref.actor.loss_scale_factor is null, and loss_agg_mode=seq-mean-token-sum-norm would "
+        "divide by the longest response of a batch, which the replay update does not share; set it, such as "
+        "to data.max_response_length",
     )
     key, model = "actor_rollout_ref.model", config.actor_rollout_ref.model
     check_adapter(model, key)

@@ -223,8 +223,9 @@ def k3(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
 
 
 def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """verl's `low_var_kl` of each token: `k3`, bounded by MAX_KL."""
-    return k3(log_probs, ref_log_probs).clamp(max=MAX_KL)
+    """verl's `low_var_kl` of each token: `k3` of a limited log ratio, bounded by MAX_KL."""
+    difference = _limited(ref_log_probs - log_probs)  # without it, the gradient of a large one is NaN
+    return (difference.exp() - difference - 1).clamp(max=MAX_KL)
 
 
 def replay_loss(

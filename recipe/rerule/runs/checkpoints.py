@@ -21,6 +21,7 @@ vouches for the checkpoint.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -76,7 +77,7 @@ def begin(run_folder: str | Path, step: int) -> None:
     """Make room for the checkpoint of a step: a folder left over from an earlier attempt is deleted.
 
     Its files might be of other ranks or another run, and would be taken for parts of the new checkpoint. A
-    folder that holds a file which no run wrote is renamed instead, to global_step_N.kept.
+    folder that holds a file which no run wrote is renamed instead, to global_step_N.kept (.kept1, ...).
     """
     for removed in Path(run_folder).glob(f"global_step_*{_REMOVED}"):  # a kill interrupted the removal
         if foreign_to_checkpoint(removed) is None:
@@ -87,7 +88,8 @@ def begin(run_folder: str | Path, step: int) -> None:
     if (foreign := foreign_to_checkpoint(folder)) is None:
         _remove(folder)
     else:
-        kept = os.path.abspath(folder) + _KEPT
+        names = (f"{os.path.abspath(folder)}{_KEPT}{number or ''}" for number in itertools.count())
+        kept = next(name for name in names if not os.path.lexists(name))
         print(f"warning: {folder} is now {kept}, because no run wrote {foreign}", flush=True)
         os.rename(folder, kept)
 

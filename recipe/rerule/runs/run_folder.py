@@ -36,7 +36,7 @@ _WRITTEN = re.compile(
 _HUGGING_FACE = r"[\w.-]+\.((json|safetensors)(\.tmp)?|jinja|model|py)|(vocab|merges)\.txt"
 _VERL = r"(fsdp_config|lora_train_meta)\.json|(model|optim|extra_state)_world_size_\d+_rank_\d+\.pt"
 _OF_CHECKPOINT = (
-    r"complete\.json(\.tmp)?|data(_\d+)?\.pt|"
+    r"complete\.json(\.tmp)?|data(_\d+)?\.pt|retain_weight\.txt|"
     rf"((actor|critic)/)?((huggingface|lora_adapter)/({_HUGGING_FACE})?|{_VERL})|"
     r"(actor|critic|replay)/|replay/(state\.json|groups-[0-9a-f]+\.safetensors)(\.tmp)?"
 )

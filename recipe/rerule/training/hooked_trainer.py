@@ -71,7 +71,10 @@ class HookedTrainer(SavedRun):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         self.health = self._health_until(self.global_steps)
-        self.health.over_at = None  # whoever goes on has seen it
+        if self.health.over_at == self.global_steps < self.total_training_steps:
+            self.total_training_steps = self.global_steps + 1  # the run was to end after this step
+        else:
+            self.health.over_at = None  # whoever goes on has seen it
 
     def _health_until(self, step: int) -> Health:
         """Of the run's records up to a step, as far as there are any that can be read."""

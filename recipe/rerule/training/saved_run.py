@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from recipe.rerule import io
-from recipe.rerule.replay import Replay, ReplayConfig, load, save
+from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, load, save
 from recipe.rerule.runs import checkpoints, written_model
 
 LOADER_FILE = "data.pt"
@@ -124,6 +124,7 @@ class SavedRun(_Trainer):
         self._restore_order(folder)
         if self.replay is not None and self.replay_config.restore:
             load(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
+            check_references(self.replay)
 
     def _prepare_resume(self) -> Path | None:
         """The checkpoint this run goes on from, which verl's `_load_checkpoint` then finds too."""
@@ -165,6 +166,15 @@ def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: st
         raise checkpoints.CheckpointError(
             f"{path} was saved within an epoch, but with the {len(loader)} batches an epoch has now, step "
             f"{step} ends one; resume with the data.train_files and data.train_batch_size of the checkpoint"
+        )
+
+
+def check_references(replay: Replay) -> None:
+    """Refuse a buffer of a run without a KL term where replay updates have one. Raises ReplayStateError."""
+    if replay.config.use_kl_loss and not all(stored.has_ref for stored in replay.buffer):
+        raise ReplayStateError(
+            "the replay buffer was saved without reference log-probs, which replay.use_kl_loss=true needs; "
+            "set it to false, or pass replay.restore=false to start with an empty buffer"
         )
 
 

@@ -23,6 +23,16 @@ def load(name: str) -> Method:
     return Method.of({**_defaults(), **_values(name)})
 
 
+def answer_files(name: str) -> dict[str, str]:
+    """By side, the file of data_prep with the answers that a method trains on.
+
+    AltPO trains on wrong answers in place of refusals. Raises as `load`.
+    """
+    files = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
+    files |= {"alternate": "mismatch.parquet"} if name == "altpo" else {}
+    return {side: files[side] for side in load(name).data}
+
+
 @functools.cache
 def _defaults() -> dict[str, Any]:
     return dict(yaml.safe_load((CONFIG / "unlearn_trainer.yaml").read_text("utf-8"))["method"])
