@@ -40,13 +40,15 @@ class LeastDrawn:
 
 
 class AnyLeaves:
-    """Eviction: any group."""
+    """Eviction: any group. The list is its own, so it may empty it."""
 
     def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
         self.rng = rng
 
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        return self.rng.randrange(len(groups))
+    def victim(self, groups: list[StoredGroup]) -> int:
+        place = self.rng.randrange(len(groups))
+        groups.clear()
+        return place
 
 
 class MovingMean:
