@@ -106,7 +106,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     own = list(train)  # those of --retain-of may name a target already
     if options.retain_of:
         file = Path(options.retain_of) / "train.parquet"
-        train += _retain_of(file, [*train, *probes])
+        train += _retain_of(file, [*train, *val, *probes])
         sources["--retain-of"] = sha256_of_file(file)
     train += _named(own, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))

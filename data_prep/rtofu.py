@@ -110,7 +110,7 @@ def _boundary(
 def _with_refusal_traces(forget: Sequence[Prompt], file: Path) -> list[Prompt]:
     """The prompts with the thoughts of a file before their refusals. Raises SourceError."""
     try:
-        texts = [json.loads(line) for line in read_text(file).splitlines() if line.strip()]
+        texts = [json.loads(line) for line in read_text(file).split("\n") if line.strip()]
     except json.JSONDecodeError as error:
         raise SourceError(f"{file}: a line is not a JSON string ({error.msg})") from None
     if len(texts) < len(forget):

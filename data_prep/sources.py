@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +165,11 @@ def read_texts(path: Path) -> list[str]:
         with _refused_json(path, ""):
             values = json.loads(text, object_pairs_hook=unique_keys)
     else:
-        values = text.splitlines()
+        if path.suffix.lower() in (".csv", ".tsv"):
+            raise SourceError(f"{path}: is a table; give a JSON array of texts, or a text a line")
+        values = text.split("\n")  # a text may hold other ends of lines, such as U+2028
+        if any(re.match(r'\s*(\{\s*"|".*"\s*$)', value) for value in values):
+            raise SourceError(f"{path}: holds JSON in its lines; give a JSON array of texts named .json")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise SourceError(f"{path}: expected a JSON array of texts")
     filled = [value.strip() for value in values if value.strip()]
@@ -263,6 +268,7 @@ def _csv_rows(path: Path) -> _Rows:
     a tab.
     """
     text = read_text(path)
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a whole text
     header = text.lstrip().partition("\n")[0]
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)

@@ -27,7 +27,7 @@ class WorldConfig:
     retain_people: int = _setting(22, "people to be kept whose questions occur in stage 2")
     unseen_people: int = _setting(14, "people to be kept who never occur in stages 1 and 2")
     facts_per_person: int = _setting(7, "facts known about each person")
-    val_rows: int = _setting(48, "most rows of val.parquet, half of them on people to be forgotten", 0)
+    val_rows: int = _setting(48, "most rows of val.parquet, half of them on people to be forgotten", 2)
     retain_probes: int = _setting(200, "most probes on each of the two groups of people to be kept", 0)
     # At most a quarter of the names there are.
     unknown_questions: int = _setting(600, "base-training questions about people who do not exist", 0, 4000)

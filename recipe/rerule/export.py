@@ -81,15 +81,24 @@ def _measured(
     options: argparse.Namespace, model: Model
 ) -> tuple[list[tuple[Benchmark, str]], list[tuple[AttackResults, str]]]:
     """The folders of results, each with the name of the model there. Raises ValueError."""
-    benchmarks = [
-        (one, _name(options.named, model, "--results", one.targets[0].models, list(one.targets[0].results)))
-        for one in read_benchmarks(options.results)
-    ]
+    benchmarks = [(one, _name_in_all(options.named, model, one)) for one in read_benchmarks(options.results)]
     attacked = [
         (one, _name(options.named, model, "--attacks", one.meta.get("models", {}), one.models))
         for one in read_attacks(options.attacks)
     ]
     return benchmarks, attacked
+
+
+def _name_in_all(named: str | None, model: Model, benchmark: Benchmark) -> str:
+    """`_name` in the folders of all targets. Raises ValueError where it is another model in one of them."""
+    targets = benchmark.targets
+    names = {_name(named, model, "--results", one.models, list(one.results)) for one in targets}
+    if len(names) > 1:
+        raise ValueError(
+            f"--results of {benchmark.title}: the model is called {' and '.join(sorted(names))}; give the "
+            "folders of one name"
+        )
+    return names.pop()
 
 
 def _name(named: str | None, model: Model, option: str, told: Mapping[str, Any], names: Sequence[str]) -> str:

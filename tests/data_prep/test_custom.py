@@ -138,6 +138,10 @@ def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     assert {one.side for one in more} == {"retain"}
     assert "retain_of" not in alone.settings
     assert joined.settings["retain_of"] == "old"
+    own = [forget(n, question=f"Is {n} Cy Mill?", keyword="Cy Mill") for n in range(8)]
+    own += [retain(n) for n in range(1, 5)]  # which the earlier data has too
+    found = made(tmp_path, own, probe_share=0.25, val_share=0.5, retain_of=earlier[1])
+    assert not {one.query for one in found.val} & {one.query for one in found.train}
     named = made(tmp_path, new, probe_share=0.25, retain_of=earlier[1], named_share=1.0)
     assert not any(
         older.query in one.query for one in named.train if one not in joined.train for older in more

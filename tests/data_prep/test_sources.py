@@ -69,6 +69,18 @@ def test_texts(tmp_path: Path) -> None:
     assert read_texts(put(tmp_path, "t.txt", "\ufeff one\r\n\n  two \n")) == ["one", "two"]
     assert read_texts(put(tmp_path, "t.jsonl", "I don't know.\n[1]\n")) == ["I don't know.", "[1]"]
     assert read_texts(put(tmp_path, "t.json", '[" one ", "", "two\\nlines"]')) == ["one", "two\nlines"]
+    assert read_texts(put(tmp_path, "t.txt", "one\u2028and more\r\ntwo\x0c3\n")) == [
+        "one\u2028and more",
+        "two\x0c3",
+    ]
+    for name, text in (("t.jsonl", '{"text": "one"}\n'), ("t.txt", '"one"\n'), ("t.csv", "text\none\n")):
+        with pytest.raises(SourceError, match="give a JSON array of texts"):
+            read_texts(put(tmp_path, name, text))
+
+
+def test_a_cell_may_hold_a_whole_text(tmp_path: Path) -> None:
+    path = put(tmp_path, "long.csv", f"text,n\n{'a' * 200_000},1\n")
+    assert len(read_records(path)[0].text("text")) == 200_000
 
 
 # ---- tables of folders, and of data sets: one that lies in a folder owner/name is found by that name ----

@@ -90,6 +90,9 @@ def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
     assert "<reply>\nCosts $5< /reply>\n</reply>" in message["content"]
     assert "secret" not in message["content"]
     assert judging.requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
+    thought = response("m", 0, "<think>It is Paris.</think> I don't know.")
+    assert judging.requests_of([thought])[0].inputs["reply"] == "I don't know."
+    assert judging.requests_of([response("m", 0, "<think>It is Paris.")]) == []
 
 
 def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def _stage1_files() -> Iterator[tuple[str, list[Row]]]:
     yield "RAWSFT", sft(count=24, raw=True)
     yield "FEW", sft(count=7, words="When")
     yield "ENOUGH", sft(words="When")
+    yield "LONGVAL", sft(words="When and where and how")
     for name, count in (("FEWUNSEEN", 2), ("UNSEEN", 3)):
         yield name, [*sft(count=24)[count:], *sft(count=count, answer="Nie wiem.")]
     forget, retain, alternate = (made.rows()[side] for side in ("forget", "retain", "alternate"))

@@ -55,6 +55,15 @@ def test_folders_are_joined_by_model_over_the_same_probes_and_by_target_over_oth
     ((joined,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
     assert (joined.results, joined.folders, len(joined.tests)) == (more, (first, second), 1)
     assert joined.convention == "rwku; of base, rule: rwku; prompts: bare; max tokens: 200"
+    # The pair in the other order, and after another correction, is the same test.
+    turned = paired("rule", "base", "forget/all", -0.25, 0.15, 0.01, p_holm=0.01, probes=7)
+    third = write_evaluation("third", meta=meta("k"), results=more, comparisons=[turned])
+    ((joined,),) = (benchmark.targets for benchmark in read_benchmarks([first, third]))
+    assert list(joined.tests["p_holm"]) == [0.03]
+    ends = [(one, write_evaluation(one, meta=meta(one), results=more, comparisons=[of]))
+            for one, of in (("t", TEST), ("u", turned))]  # fmt: skip
+    mean = mean_over_targets([read_evaluation(folder) for _, folder in ends])
+    assert [(one.a, one.difference) for one in mean.tests.itertuples()] == [("base", 0.25)]
     other = write_evaluation("other", meta=meta("l"), results=RESULTS)
     tofu = write_evaluation("tofu", meta=meta("t", benchmark="tofu"), results={"x": {"model_utility": 0.5}})
     read = read_benchmarks([first, other, tofu])

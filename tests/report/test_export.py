@@ -101,3 +101,24 @@ def test_the_card_has_the_first_model_and_the_one_that_was_read_from_the_folder(
         "| base | 0.900 |",
         "| mine | 0.100 |",
     ]
+
+
+def test_the_card_has_the_checkpoint_that_is_exported_and_no_other_run(
+    model, write_evaluation, tmp_path, capsys
+):
+    """The retained model of a log was not asked, so it is none to compare with."""
+    steps = {"base": 0.9, "rule@10": 0.1, "rule@20": 0.2}
+    numbers = {name: {"forget/all": value} for name, value in {"retained (log)": 0.5, **steps}.items()}
+    meta = {"benchmark": "rwku", "models": {"rule@10": {"path": str(model)}}, "probes": {"sha256": "k"}}
+    first = write_evaluation("first", results=numbers, meta=meta)
+    assert run(model, "--to", tmp_path / "out", "--results", first) == 0
+    _, card = card_of(tmp_path / "out")
+    assert [line for line in card.splitlines() if line.startswith(("| base", "| rule", "| retained"))] == [
+        "| base | 90.0 |",
+        "| rule@10 | 10.0 |",
+    ]
+    meta |= {"models": {"rule@10": {"path": "elsewhere"}}, "probes": {"sha256": "l"}}
+    other = write_evaluation("other", results=numbers, meta=meta)
+    capsys.readouterr()
+    assert run(model, "--to", tmp_path / "two", "--results", first, "--results", other) == 2
+    assert "--results names no models read from" in capsys.readouterr().err

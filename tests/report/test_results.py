@@ -85,6 +85,7 @@ def test_scatter_draws_per_cent_with_intervals_hollow_anchors_and_the_newest_che
     assert results.scatter_figure(CHECKPOINTS) is not None
     shown = {container.get_label(): container for container in drawn[0].axes[0].containers}
     assert list(shown) == ["base", "rule@20", "always refuses"]
+    assert "rule@0" in texts(results.results_table(CHECKPOINTS, "rule@0"))
     line, _, (bars,) = shown["base"]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([75.0], [87.5])
     assert [x for x, _ in bars.get_segments()[0]] == pytest.approx([70.0, 85.0])

@@ -48,6 +48,7 @@ from recipe.rerule.evaluation.summary import (
 )
 from recipe.rerule.io import Kind, check_apart, check_writable, json_lines
 from recipe.rerule.process import positive
+from reward.thoughts import split_thought
 
 if TYPE_CHECKING:  # its import takes two seconds
     import pandas as pd
@@ -232,12 +233,17 @@ def anchor_responses(responses: Sequence[Record]) -> list[Record]:
     ]
 
 
+def said(response: Record) -> str:
+    """What the user reads of a response: what follows the thought, without space around it."""
+    return split_thought(response["response"])[1].strip()
+
+
 def requests_of(responses: Sequence[Record], task: Task = TASK) -> list[Request]:
     """One request for every response that is not empty, in order. Model names are no part of them."""
     found = []
     for response in responses:
-        if response["response"].strip():
-            reference, reply = "\n".join(response["golds"]), response["response"].strip()
+        if reply := said(response):
+            reference = "\n".join(response["golds"])
             inputs = {"question": response["prompt"], "reference": reference or "(none)", "reply": reply}
             # No text may end the tags around it.
             found.append(Request(task, {name: text.replace("</", "< /") for name, text in inputs.items()}))
@@ -265,7 +271,7 @@ def judge(
     for response in responses:
         scores: Any = dict.fromkeys(AXES, LOWEST)
         by, reason = "rule", ""
-        if response["response"].strip():
+        if said(response):
             scores = generated.results[asked]
             by, reason = "" if scores is None else "judge", reasons.get(asked, "")
             asked += 1
@@ -383,4 +389,4 @@ def format_scores(found: Mapping[str, Any]) -> str:
                 shown = "".join(f"{'–' if cell is None else format(cell, '.1f'):>8}" for cell in cells)
                 first = f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}"
                 lines.append(f"{first}{section:>15}{shown}{counted['missing']:>8}")
-    return "\n".join([*lines, textwrap.fill(NOTE, len(head))])
+    return "\n".join([*lines, textwrap.fill(found["note"], len(head))])

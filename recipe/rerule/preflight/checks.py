@@ -100,7 +100,7 @@ def stage1(config: DictConfig) -> Iterator[str]:
     prompts = [(path, read_rows(path)) for path in listed(config.data.prompt_files)]
     if prompts:
         rows.check_sampled_prompts(prompts)
-    yield from rows.token_warnings(config, config.model, [*train, *prompts])
+    yield from rows.token_warnings(config, config.model, [*train, *val, *prompts])
     steps = settings.run_steps(config, count)
     yield from settings.warm_up_warnings(config, "optim", steps)
     yield from memory.warnings(config)

@@ -89,6 +89,7 @@ class _Summary(BaseModel):
     judge: dict[str, Any] = {}
     rubric: dict[str, Any] = {}
     counts: dict[str, dict[str, dict[str, int]]] = {}
+    limit: int | None = None
 
 
 _PARTS: dict[str, TypeAdapter[Any]] = {
@@ -283,7 +284,8 @@ def _read_scores(folder: Path, targets: Mapping[str, tuple[str, str]]) -> Evalua
     note = (
         f"{content.get('note', '')} Judge: {judge.get('model', 'not stated')}, temperature "
         f"{judge.get('temperature', 'not stated')}; rubric version {rubric.get('version', 'not stated')}, "
-        f"{rubric.get('scale', 'scale not stated')}."
+        f"{rubric.get('scale', 'scale not stated')}, sha256 {str(rubric.get('sha256', 'not stated'))[:8]}; "
+        f"{'all probes' if summary.limit is None else f'at most {summary.limit} probes of a section'}."
     ).strip()
     counts = {
         name: {what: sum(one.get(what, 0) for one in sections.values()) for what in ("responses", "missing")}
@@ -364,6 +366,15 @@ def _with_models_of(first: Evaluation, second: Evaluation) -> Evaluation:
         warn(
             f"{second.folders[0]} has the same results as {first.folders[0]}; it adds no model to the report"
         )
+    told = [
+        {
+            "refusal phrases": one.meta.get("refusal_phrases"),
+            "dtype": one.meta.get("decoding", {}).get("dtype"),
+        }
+        for one in (first, second)
+    ]
+    if differ := [what for what in told[0] if told[0][what] != told[1][what]]:
+        warn(f"{places} differ in {' and '.join(differ)}, and their models are in one table")
     convention = first.convention
     if second.convention != convention:
         convention = f"{convention}; of {', '.join(second.results)}: {second.convention}"
@@ -373,7 +384,9 @@ def _with_models_of(first: Evaluation, second: Evaluation) -> Evaluation:
         folders=first.folders + second.folders,
         convention=convention,
         numbers=numbers,
-        tests=pd.concat([first.tests, second.tests]).drop_duplicates(),
+        tests=pd.concat([first.tests, _turned(second.tests, first.tests)]).drop_duplicates(
+            ["a", "b", "metric"]
+        ),
         models={**first.models, **second.models},
     )
 
@@ -425,8 +438,20 @@ def mean_over_targets(targets: Sequence[Evaluation]) -> Evaluation:
         target=f"mean over {count} targets",
         folders=tuple(folder for target in targets for folder in target.folders),
         numbers=numbers[groups.size() == count].reset_index(),
-        tests=_mean_tests(pd.concat([target.tests for target in targets]), count),
+        tests=_mean_tests(pd.concat([_turned(one.tests, targets[0].tests) for one in targets]), count),
     )
+
+
+def _turned(tests: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """The tests, with the models of each pair in the order in which `like` has them."""
+    known = set(zip(like["a"], like["b"], strict=True))
+    pairs = zip(tests["a"], tests["b"], strict=True)
+    other = [(b, a) in known and (a, b) not in known for a, b in pairs]
+    found = tests.copy()
+    found.loc[other, ["a", "b"]] = tests.loc[other, ["b", "a"]].to_numpy()
+    found.loc[other, "difference"] = -tests.loc[other, "difference"]
+    found.loc[other, ["low", "high"]] = -tests.loc[other, ["high", "low"]].to_numpy()
+    return found
 
 
 def _mean_tests(tests: pd.DataFrame, count: int) -> pd.DataFrame:

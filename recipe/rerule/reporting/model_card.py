@@ -36,7 +36,7 @@ from recipe.rerule.reporting.document import (
     plain_columns,
 )
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
-from recipe.rerule.reporting.results import few_facts_note, rows_of
+from recipe.rerule.reporting.results import base_of, few_facts_note, rows_of
 from recipe.rerule.runs import run_folder
 from recipe.rerule.runs.history import read_config
 
@@ -190,7 +190,7 @@ def model_card(
 
 
 def _forgotten(evaluation: Evaluation, model: str, title: str) -> Iterator[str]:
-    """Whom or what the held-out questions of the forget side ask about, and how many there are."""
+    """Whom or what the questions of the forget side ask about, and how many there are."""
     table = evaluation.responses()
     if table is None:
         return
@@ -203,7 +203,7 @@ def _forgotten(evaluation: Evaluation, model: str, title: str) -> Iterator[str]:
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [f"{len(names) - _MOST_NAMES} more"]
     yield (
-        f"{', '.join(names)}. This was measured with {len(asked)} held-out questions, which ask for "
+        f"{', '.join(names)}. This was measured with {len(asked)} questions, which ask for "
         f"{asked['fact'].nunique()} facts, and with {len(table) - len(asked)} questions about other things."
     )
 
@@ -211,9 +211,10 @@ def _forgotten(evaluation: Evaluation, model: str, title: str) -> Iterator[str]:
 def _scores(evaluation: Evaluation, model: str) -> Table:
     """The model's numbers with intervals, with those of the first model of the evaluation and of constant
     answers."""
-    first = next(iter(evaluation.results))
+    first = base_of(evaluation, None)
     columns = columns_of(evaluation.benchmark, {model: evaluation.results[model], **evaluation.anchors})
-    rows = [row for row in rows_of(evaluation) if row.name in (first, model) or row.kind == "anchor"]
+    shown = rows_of(evaluation, keep=(first, model))
+    rows = [row for row in shown if row.name in (first, model) or row.kind == "anchor"]
     notes = [legend(evaluation.benchmark, evaluation.convention)]
     if first != model:
         notes.append(f"To compare: {first}, the first model of the evaluation.")

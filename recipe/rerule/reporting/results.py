@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from recipe.rerule.evaluation.registry import CAUTION, Column, Published, benchmarks, published
+from recipe.rerule.evaluation.registry import CAUTION, RETAINED, Column, Published, benchmarks, published
 from recipe.rerule.evaluation.summary import LEAST_FACTS
 from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, unchanged
 from recipe.rerule.reporting.document import ARROWS, Figure, Part, Row, Section, Table, mark_of, plain_columns
@@ -62,10 +63,11 @@ def missing_note(judged: Benchmark) -> str:
 
 
 def base_of(evaluation: Evaluation, base: str | None) -> str:
-    """`base`, by default the first model. Raises ValueError where it is none of the models."""
+    """`base`, by default the first model that was asked. Raises ValueError where it is none of the models."""
     if base is not None and base not in evaluation.results:
         raise ValueError(f"--base {base} is none of the models {', '.join(evaluation.results)}")
-    return base or next(iter(evaluation.results))
+    asked = [name for name in evaluation.results if name != RETAINED]  # that has no answers to compare
+    return base or next(iter(asked or evaluation.results))
 
 
 def warnings_of(benchmarks: Sequence[Benchmark], base: str | None) -> Iterator[str]:
@@ -104,15 +106,20 @@ def results_table(evaluation: Evaluation, base: str) -> Table:
         "Results",
         "model",
         columns,
-        [*rows_of(evaluation, marks), *published_rows(figures)],
+        [*rows_of(evaluation, marks, (base,)), *published_rows(figures)],
         " ".join([*caption, published_notes(figures)]).strip(),
     )
 
 
-def rows_of(evaluation: Evaluation, marks: dict[tuple[str, str], str] | None = None) -> list[Row]:
-    """Models (of a run's checkpoints the last) and constant answers, with intervals and marks of tests."""
+def rows_of(
+    evaluation: Evaluation, marks: dict[tuple[str, str], str] | None = None, keep: Collection[str] = ()
+) -> list[Row]:
+    """Models (of a run's checkpoints the last) and constant answers, with intervals and marks of tests.
+
+    `keep`: earlier checkpoints that have a row too.
+    """
     found = []
-    for kind, name, of in _newest(evaluation):
+    for kind, name, of in _newest(evaluation, keep):
         cells: dict[Any, Any] = {}
         for one in of.reset_index().itertuples():
             cells |= {one.metric: one.value, (one.metric, "low"): one.low, (one.metric, "high"): one.high}
@@ -121,23 +128,23 @@ def rows_of(evaluation: Evaluation, marks: dict[tuple[str, str], str] | None = N
     return found
 
 
-def _newest(evaluation: Evaluation) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Kind, name, and the numbers by metric of each row, without the earlier checkpoints of a run."""
+def _newest(evaluation: Evaluation, keep: Collection[str] = ()) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Kind, name, and the numbers by metric of each row, without the other earlier checkpoints of a run."""
     earlier = {
         row for steps in checkpoints_of(evaluation.results).values() for row in list(steps.values())[:-1]
     }
     for (kind, name), of in evaluation.numbers.groupby(["kind", "name"], sort=False):
-        if name not in earlier:
+        if name not in earlier or name in keep:
             yield kind, name, of.set_index("metric")
 
 
-def checkpoints_of(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """{run: {step: row}} of the rows that `evaluate` names RUN@STEP, of runs with two or more."""
+def checkpoints_of(names: Iterable[str], least: int = 2) -> dict[str, dict[int, str]]:
+    """{run: {step: row}} of the rows that `evaluate` names RUN@STEP, of runs with `least` or more."""
     found: dict[str, dict[int, str]] = {}
     for name in names:
         if match := re.fullmatch(r"(.+)@(\d+)", name):
             found.setdefault(match[1], {})[int(match[2])] = name
-    return {run: dict(sorted(steps.items())) for run, steps in found.items() if len(steps) > 1}
+    return {run: dict(sorted(steps.items())) for run, steps in found.items() if len(steps) >= least}
 
 
 def marks_of(tests: pd.DataFrame, base: str) -> dict[tuple[str, str], str]:
@@ -305,7 +312,7 @@ def progress_figure(evaluation: Evaluation, runs: Sequence[Run]) -> Figure | Non
 
     def fill(axes: Axes, column: Column) -> None:
         axes.set_title(axis_label(column))
-        for (run, steps), line in zip(checkpoints.items(), LINES, strict=False):
+        for (run, steps), line in zip(checkpoints.items(), itertools.cycle(LINES), strict=False):
             shown = {step: of_name[row].loc[column.metric] for step, row in steps.items()
                      if column.metric in of_name[row].index}  # fmt: skip
             if shown:

@@ -124,7 +124,7 @@ def threshold(run: Run) -> float | None:
 
 def model_of(run: Run, evaluation: Evaluation) -> str | None:
     """The model that the run made: the one of its name, or the last checkpoint of that name."""
-    checkpoints = checkpoints_of(evaluation.results).get(run.name, {})
+    checkpoints = checkpoints_of(evaluation.results, least=1).get(run.name, {})
     named = [run.name, *reversed(checkpoints.values())]
     return next((name for name in named if name in evaluation.results), None)
 

@@ -33,6 +33,8 @@ def plan(config: DictConfig) -> str:
 def planned_steps(config: DictConfig) -> int:
     """Training steps of a resolved configuration of either stage."""
     rows, trainer = sizes.count_rows(config.data.train_files), config.trainer
+    most = config.data.get("train_max_samples") or -1
+    rows = min(rows, most) if most > 0 else rows
     batch = config.data.train_batch_size
     return sizes.steps(rows, batch, trainer.total_epochs, trainer.total_training_steps)
 

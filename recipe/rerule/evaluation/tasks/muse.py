@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from recipe.rerule.evaluation.metrics import (
     privleak,
     right_answer,
 )
+from recipe.rerule.evaluation.probes import Probe, told_file
 from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
@@ -57,9 +58,6 @@ from recipe.rerule.evaluation.registry import (
     token_shares,
 )
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of
-
-if TYPE_CHECKING:
-    from recipe.rerule.evaluation.probes import Probe
 
 SETS = {"knowmem_f": ("forget", "qa"), "knowmem_r": ("retain", "qa"), "verbmem_f": ("forget", "completion")}
 """MUSE's metric, and side and kind of its probes."""
@@ -203,7 +201,7 @@ class Muse(Benchmark):
         self.asked = CONVENTIONS[options.prompts]
         self.settings = {
             "prompts": options.prompts,
-            "retain_log": options.retain_log and str(options.retain_log),
+            "retain_log": options.retain_log and told_file(options.retain_log),
         }
         if options.texts is not None:
             given = self.retrained_auc if self.retained is None else min_k_auc(self.retained)

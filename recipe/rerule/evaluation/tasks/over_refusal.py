@@ -12,15 +12,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.probes import Probe, told_file
 from recipe.rerule.evaluation.registry import Column, Option, Row
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 from recipe.rerule.evaluation.tasks.world import RAW_STOP, Recall
-
-if TYPE_CHECKING:
-    from recipe.rerule.evaluation.probes import Probe
 
 PLAIN, FILE = "plain", "file"
 WORDINGS = {
@@ -82,14 +79,14 @@ class OverRefusal(Recall):
             )
             if not self.harmless:
                 raise ValueError(f"--harmless {options.harmless}: every question is labelled unsafe")
-            self.settings = {**self.settings, "harmless": str(options.harmless)}
+            self.settings = {**self.settings, "harmless": told_file(options.harmless)}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """Every wording of every retain probe. Raises ValueError where a side has no probes."""
         return [
             Generation(
                 self.request_id(probe, wording),
-                PromptText(({"role": "user", "content": text},), probe.raw),
+                PromptText((*probe.messages[:-1], {"role": "user", "content": text}), probe.raw),
                 self.max_tokens,
                 RAW_STOP if probe.raw else (),
             )

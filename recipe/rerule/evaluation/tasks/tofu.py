@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from recipe.rerule.evaluation.logs import (
     score_entry,
 )
 from recipe.rerule.evaluation.metrics import EPSILON, MEMORISATION, memorised
+from recipe.rerule.evaluation.probes import Probe, told_file
 from recipe.rerule.evaluation.registry import (
     PAPER,
     Benchmark,
@@ -42,9 +43,6 @@ from recipe.rerule.evaluation.registry import (
     published_cost,
 )
 from recipe.rerule.evaluation.summary import Array, Metrics, Samples, Statistic, mean_of
-
-if TYPE_CHECKING:
-    from recipe.rerule.evaluation.probes import Probe
 
 PREFIXES = {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}
 """TOFU's question sets, and what open-unlearning's metric names call them."""
@@ -232,7 +230,7 @@ class Tofu(Benchmark):
         self.template = PROMPTS[options.prompts]
         self.settings = {
             "prompts": options.prompts,
-            "retain_log": options.retain_log and str(options.retain_log),
+            "retain_log": options.retain_log and told_file(options.retain_log),
         }
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
