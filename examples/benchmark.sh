@@ -210,13 +210,15 @@ reinforced() {
 
 # by_method METHOD EXPERIMENT DATA_FOLDER OUT MODEL: OUT/METHOD, by a method that is not reinforcement.
 by_method() {
-  local method="$1" experiment="$2" data="$3" out="$4" model="$5" files file settings=()
+  local method="$1" experiment="$2" data="$3" out="$4" model="$5" files file settings=() long=()
   say "$method: unlearning without reinforcement"
   files="$(method_files "$method" "$data")" || exit 2
   while IFS= read -r file; do settings+=("$(setting "${file%%=*}" "${file#*=}")"); done <<< "$files"
   if [ "$method" = whp ]; then
-    say "$method: the reinforced model, trained further on the answers to forget"
-    stage1 "$out/reinforced" "$experiment" "$model" "$data/forget_gold.parquet" "${STAGE1[@]}"
+    say "$method: the reinforced model, trained further on what is to be forgotten"
+    # whp reads one file. Rows of whole texts have up to 700 words.
+    [ "${METHOD_ROWS:-answers}" = answers ] || long=(data.max_length=2048)
+    stage1 "$out/reinforced" "$experiment" "$model" "${files#data.forget=}" "${long[@]}" "${STAGE1[@]}"
     settings+=("$(setting reinforced.path "$out/reinforced/model")")
   fi
   unlearn "$out/$method" "$method" "$experiment" "$model" "${settings[@]}" "${UNLEARN[@]}"

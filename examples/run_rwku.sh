@@ -46,7 +46,9 @@ for target in "${names[@]}"; do
   [ -z "${JUDGE_MODEL:-}" ] || all+=(--naturalness "$OUT/$target/naturalness_$NAME")
 done
 say "all targets together"
-[ "$OUT/report_$NAME.html" -nt "$OUT/$target/report_$NAME.html" ] ||
+newer=1
+for target in "${names[@]}"; do [ "$OUT/report_$NAME.html" -nt "$OUT/$target/report_$NAME.html" ] || newer=0; done
+[ "$newer" = 1 ] ||
   step python -m recipe.rerule.report "${all[@]}" --data "$OUT/data" --out "$OUT/report_$NAME.html" --overwrite
 say_sizes rwku
 say "done; open $OUT/report_$NAME.html, and $OUT/*/report_$NAME.html for each target"
