@@ -61,7 +61,7 @@ sort_arms() {
     REINFORCED+=("$arm")
   done
 }
-N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
+N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}" METHOD_ROWS="${METHOD_ROWS:-answers}"
 
 # fit_devices: refuses numbers of devices that cannot share a step, and sets STAGE1_GPUS: stage 1 runs on the first
 # node, and has batches of 8 rows. Micro-batches follow from the devices (recipe/rerule/training/sizes.py).
@@ -115,6 +115,27 @@ STAGE2+=(${STAGE2_OPTIONS:-}) UNLEARN+=(${UNLEARN_OPTIONS:-})
 [ -z "${GENERATOR_MODEL:-}" ] || PREPARE+=(--base-url "$BASE_URL" --model "$GENERATOR_MODEL")
 [ -n "${DATA:-}" ] || fail "DATA is not set: give the folder of the benchmark's files, or its name on the Hub"
 
+# What is in OUT is reused, so OUT/rows.txt and OUT/model.txt (of RWKU one for each target) hold what it was made with.
+OF_ROWS=(DATA SMOKE PREPARE_OPTIONS GENERATOR_MODEL) OF_MODEL=(MODEL METHOD_ROWS)
+
+# values NAME...: these variables, a line each. same FILE NAME...: ends the script where FILE holds other values. keep
+# FILE NAME...: writes them there, once.
+values() {
+  local name
+  for name in "$@"; do echo "$name: ${!name:-}"; done
+}
+same() {
+  [ ! -e "$1" ] || [ "$(cat "$1")" = "$(values "${@:2}")" ] ||
+    fail "$1 says that what is there was made with other values of ${*:2}: give another OUT, or delete $OUT"
+}
+KEPT=" "
+keep() {
+  [[ ! -e "$1" && "$KEPT" != *" $1 "* ]] || return 0
+  KEPT+="$1 "
+  step mkdir -p "$(dirname "$1")"
+  step_to "$1" echo "$(values "${@:2}")"
+}
+
 # check_methods DATA_FOLDER...: ends the script where a method of METHODS lacks a file in one of them.
 check_methods() {
   local method
@@ -150,9 +171,11 @@ run_alone() {
   local benchmark="$1"
   OUT="${OUT:-outputs/$benchmark}"
   say "$2 as rows"
+  same "$OUT/rows.txt" "${OF_ROWS[@]}"
   if ! [ -e "$OUT/data/manifest.json" ]; then
     check_source "$benchmark"
     step python -m data_prep "${benchmark/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+    keep "$OUT/rows.txt" "${OF_ROWS[@]}"
   fi
   check_methods "$OUT/data"
   run_benchmark "$benchmark" "$OUT/data" "$OUT"
@@ -163,6 +186,7 @@ run_alone() {
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
   local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm models runs=()
+  same "$out/model.txt" "${OF_MODEL[@]}"
   if [ -e "$out/report_$NAME.html" ]; then
     note "$out/report_$NAME.html is there: nothing to do"
     return
@@ -176,6 +200,7 @@ run_benchmark() {
   if [ ${#REINFORCED[@]} != 0 ]; then
     say "stage 1, rejection steering: fine-tuning on refusals"
     stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
+    keep "$out/model.txt" "${OF_MODEL[@]}"
     models+=(--model stage1="$out/stage1/model")
   fi
   for arm in "${ARM_NAMES[@]}"; do
@@ -222,4 +247,5 @@ by_method() {
     settings+=("$(setting reinforced.path "$out/reinforced/model")")
   fi
   unlearn "$out/$method" "$method" "$experiment" "$model" "${settings[@]}" "${UNLEARN[@]}"
+  keep "$out/model.txt" "${OF_MODEL[@]}"
 }

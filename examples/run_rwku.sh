@@ -25,6 +25,7 @@ PAPER="1_Stephen_King
 
 say "RWKU as rows, a folder per target"
 options=() names=() all=()
+same "$OUT/rows.txt" "${OF_ROWS[@]}"
 if [ -e "$OUT/data/manifest.json" ]; then
   for manifest in "$OUT"/data/*/manifest.json; do names+=("$(basename "$(dirname "$manifest")")"); done
 else
@@ -36,6 +37,7 @@ else
   mapfile -t names <<< "$listed"
   check_source rwku "${names[@]}"
   step "${prepare[@]}" "${PREPARE[@]}"
+  keep "$OUT/rows.txt" "${OF_ROWS[@]}"
 fi
 check_methods "${names[@]/#/"$OUT/data/"}"
 for target in "${names[@]}"; do

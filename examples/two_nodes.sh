@@ -90,4 +90,21 @@ start ray start --block --head "--node-ip-address=${HEAD%:*}" "--port=${HEAD#*:}
 await "Ray on this machine" answers
 [ -z "$SLURM" ] || start srun --relative=1 --nodes=$((NODES - 1)) --ntasks=$((NODES - 1)) --cpu-bind=none "${join[@]}"
 await "$NODES nodes at $HEAD" complete
-step env RAY_ADDRESS="$HEAD" "$@"
+if [ "$DRY" = 1 ]; then
+  step env RAY_ADDRESS="$HEAD" "$@"
+  exit
+fi
+# In a process group of its own, which gets the signals that the script gets, and is waited for.
+set -m
+env RAY_ADDRESS="$HEAD" "$@" < /dev/null &
+command=$!
+set +m
+trap 'kill -TERM -- "-$command" 2> /dev/null || true' TERM
+trap 'kill -INT -- "-$command" 2> /dev/null || true' INT
+code=0
+wait "$command" || code=$?
+while kill -0 "$command" 2> /dev/null; do
+  code=0
+  wait "$command" || code=$?
+done
+exit "$code"

@@ -1,7 +1,5 @@
 """A checkpoint made of every part a real one has, saved by processes that fail or die on the way."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import io
@@ -186,7 +184,7 @@ class _File:
             self._fault.before()
         self._file.close()
 
-    def __enter__(self) -> _File:
+    def __enter__(self) -> "_File":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -135,10 +135,8 @@ def test_questions() -> None:
     ("text", "name", "named"),
     [
         ("Is Harry a prince?", "Prince Harry, Duke of Sussex", True),
-        ("Where is Sussex?", "Prince Harry, Duke of Sussex", False),
         ("Who was Dr King?", "Martin Luther King Jr.", True),
         ("What does Wendy's sell?", "McDonald's", False),
-        ("Is a McDonald's near?", "McDonald's", True),
     ],
 )
 def test_what_names_a_target(text: str, name: str, named: bool) -> None:

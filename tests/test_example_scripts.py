@@ -561,6 +561,14 @@ def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     (out / "report_rule-rerule-npo_gdr.html").write_text("")
     done, commands = script("tofu", ARMS=" rule  rerule npo_gdr ")
     assert (done.returncode, commands) == (0, []), done.stderr
+    # What was made from another model or other rows is not taken for this one's.
+    told = "says that what is there was made with other values of"
+    done, commands = script("tofu", ARMS="rule rerule npo_gdr", MODEL="another")
+    refused(done, f"{out}/model.txt {told} MODEL METHOD_ROWS: give another OUT, or delete {out}\n")
+    plant(out, {"rows.txt": "DATA: other rows\n"})
+    done, more = script("tofu", ARMS="rule rerule npo_gdr")
+    refused(done, f"{out}/rows.txt {told} DATA SMOKE")
+    assert commands == more == []
 
 
 def test_targets_of_rwku_have_a_report_each_and_one_together(script: Run, tmp_path: Path) -> None:
@@ -652,6 +660,15 @@ def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
     assert done.returncode == 7, done.stderr
     assert f"at {settings['HEAD']}" in done.stdout.splitlines()
     assert oct((tmp_path / "new" / "token").stat().st_mode)[-3:] == "600"
+    # A signal reaches the command and what it has started, and is waited for.
+    waits = ["bash", "-c", "trap 'sleep 1; exit 9' TERM; sleep 98 & echo ready; wait"]
+    variables = {**os.environ, **settings, "THERE": "a b", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words: Any = {"env": variables, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    with subprocess.Popen(["bash", "examples/two_nodes.sh", *waits], **words) as done:
+        assert any("ready" in line for line in done.stdout)
+        done.terminate()
+        assert done.wait(timeout=20) == 9
+    assert "sleep 98" not in subprocess.check_output(["ps", "-eo", "args"], text=True)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(place)
 

@@ -377,9 +377,7 @@ def test_rows_that_allow_no_attack(chain: Callable[..., Any], tmp_path: Path, ca
     ("words", "line"),
     [
         ("--set trainer.default_local_dir=x", "--out says where everything goes"),
-        ("--set stage1:trainer.default_local_dir=x", "--out says where everything goes"),
         ("--forget-at-most 10", "--forget-at-most 10 is a share, such as 0.1 or 0.9"),
-        ("--retain-at-least nan", "--retain-at-least nan is a share"),
         ("--method whp", "--method whp needs --set reinforced.path=MODEL"),
     ],
 )

@@ -228,9 +228,14 @@ def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) 
     end, pad = made.tokenizer.eos_token_id, made.tokenizer.pad_token_id
     sampled = torch.tensor([[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end, 7, end, 8, 9]])
     model = SimpleNamespace(generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1))
+    model.generation_config = SimpleNamespace(eos_token_id=None)
     batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.world.train[:3], "cpu"), 5, 1.0)
     assert batch["mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
     assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
+    for others in (9, [end, 9]):  # a template's end of turn
+        model.generation_config.eos_token_id = others
+        batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.world.train[:3], "cpu"), 5, 1.0)
+        assert batch["responses"].tolist()[1] == [7, 8, 9, pad, pad]
 
 
 def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:

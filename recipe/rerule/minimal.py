@@ -168,15 +168,17 @@ def sample(
     """A response to each prompt, greedy without a temperature.
 
     Returns prompts int64 [R, P] left-padded and prompt_mask, responses int64 [R, limit] right-padded and
-    mask, which is 1 for the tokens up to the end token.
+    mask, which is 1 for the tokens up to the first end token: the tokenizer's, or one at which the model's
+    generation ends.
     """
-    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    own, pad = model.generation_config.eos_token_id or [], tokenizer.pad_token_id
+    ends = [tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])]
     how = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     inputs = {"input_ids": prompts, "attention_mask": prompt_mask, "max_new_tokens": limit}
-    both = model.generate(**inputs, eos_token_id=end, pad_token_id=pad, do_sample=bool(how), **how)
+    both = model.generate(**inputs, eos_token_id=ends, pad_token_id=pad, do_sample=bool(how), **how)
     width = prompts.shape[1]
     responses = torch.nn.functional.pad(both[:, width:], (0, width + limit - both.shape[1]), value=pad)
-    ended = (responses == end).long()
+    ended = torch.isin(responses, torch.tensor(ends, device=responses.device)).long()
     mask = (ended.cumsum(1) - ended == 0).long()
     responses = responses.where(mask.bool(), pad)
     return {"prompts": prompts, "prompt_mask": prompt_mask, "responses": responses, "mask": mask}
@@ -310,7 +312,8 @@ def load(options: argparse.Namespace) -> tuple[Any, Any, list[Row], list[Row]]:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval().to(options.device)
-    model.generation_config = GenerationConfig()  # a folder's own may bend the distribution
+    # Of a folder's own generation config only the end tokens count: the rest may bend the distribution.
+    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     torch.manual_seed(options.seed)
     return model, tokenizer, rows, asked
 

@@ -1,7 +1,5 @@
 """`benchmarks.evidence`: the order of its runs, and what its tables say of finished ones."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,22 +58,6 @@ def test_parts_add_up_to_the_step() -> None:
     parts = peer_trl.part_seconds(4.0, step(2.0, gen=1.0, ref=0.25))
     assert (parts["update_actor"], parts["replay"], parts["rest"]) == (1.5, 0.5, 0.75)
     assert sum(parts.values()) == pytest.approx(4.0)
-
-
-def test_when_lines_were_written(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    line = "open(sys.argv[1], 'a').write('{}\\n'); time.sleep(0.5)"
-    command = [sys.executable, "-c", f"import sys, time\nfor _ in range(2): {line}", str(path)]
-    first, second = peer_trl.watch_lines(subprocess.Popen(command), path)
-    assert 0.1 < second - first < 3  # seen late where the machine is busy
-
-
-def test_an_installation_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: Any) -> None:
-    failed = subprocess.CompletedProcess([], 1, "", "WARNING: retrying\nERROR: no such version\n")
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: failed)
-    told = r"^cannot install trl==1.10.0 into .*: ERROR: no such version$"
-    with pytest.raises(peer_trl.PeerError, match=told):
-        peer_trl.install_trl(tmp_path / "site")
 
 
 def test_a_side_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """`benchmarks.methods`: the commands of its trainings, the rate that it takes, and its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import methods, what_works
-from recipe.rerule import tune
 from recipe.rerule.unlearning import presets
 from tests.benchmarks.test_robust import Commands
 from tests.unlearning import made
@@ -24,12 +21,6 @@ def test_every_loss_has_a_method() -> None:
     assert losses == {(one.forget, one.alternate) for one in map(presets.load, methods.METHODS)} | {
         ("none", "none")
     }
-
-
-def test_the_rate_is_the_smallest_of_those_that_part_the_sides_most() -> None:
-    """Apart by 0.1, 0.4 and 0.4."""
-    validation = {"1e-05": shares(0.7, 0.8), "3e-05": shares(0.2, 0.6), "0.0001": shares(0.1, 0.5)}
-    assert tune.best_rate(validation, methods.RATES) == 3e-5
 
 
 @pytest.mark.parametrize("method", ["altpo", "whp"])

@@ -1,7 +1,5 @@
 """`benchmarks.robust`: how commands make its arms, and what its plan and answer say of finished runs."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,13 +128,3 @@ def test_rule_is_distilled_into_its_copy_with_noise(commands: Commands, tmp_path
         expected = 0.7 * weight + 0.3 * (1 if "norm" in name else new[name])
         torch.testing.assert_close(weights[name], expected, msg=name)
     assert not torch.equal(new["lm_head.weight"], teacher.lm_head.weight)
-
-
-def test_rule_of_a_seed_is_trained_once(commands: Commands, tmp_path: Path) -> None:
-    study = what_works.Study(commands.model, tmp_path / "out", "cpu", float("inf"))
-    robust.trained(study, "rule", 8)
-    (tmp_path / "out" / "rule-8" / "global_step_30").mkdir()
-    (tmp_path / "out" / "rule-8" / "global_step_30" / "complete.json").touch()
-    before = len(commands.given)
-    robust.trained(study, "rule", 8)
-    assert before == len(commands.given) == 2

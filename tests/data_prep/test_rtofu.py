@@ -1,7 +1,5 @@
 """R-TOFU: chains of thought stand before answers and refusals; tests/refused tries wrong files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

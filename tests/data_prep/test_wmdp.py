@@ -1,7 +1,5 @@
 """WMDP: questions as lm-eval asks them, of tables of every form, and texts of the corpora of both sides."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

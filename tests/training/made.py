@@ -1,7 +1,5 @@
 """What several files here build: composed settings, files of rows, and a queue with a batch's rows."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from copy import deepcopy
@@ -68,7 +66,7 @@ class Queue:
         tags = [{"status": "success"} | ({"is_padding": True} if "pad" in key else {}) for key in keys]
         self.meta = KVBatchMeta(keys=keys, tags=tags, partition_id="train", extra_info={"temperature": 0.7})
 
-    def without(self, *keys: str) -> Queue:
+    def without(self, *keys: str) -> "Queue":
         """The batch after the responses of `keys` have failed."""
         places = [place for place, key in enumerate(self.meta.keys) if key not in keys]
         self.meta.keys = [self.meta.keys[place] for place in places]

@@ -1,7 +1,5 @@
 """Hidden states of rows, packed or padded; the direction of the control vector; which parameters train."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A chat-completions server in a thread that can misbehave, and requests for it."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
@@ -138,7 +136,7 @@ class ChatServer:
     calls: list[Call] = field(default_factory=list)
     most_at_once: int = 0
 
-    def __enter__(self) -> ChatServer:
+    def __enter__(self) -> "ChatServer":
         self._lock = threading.Lock()
         self._running = 0
         self._server = _Server(("127.0.0.1", 0), self._handler())

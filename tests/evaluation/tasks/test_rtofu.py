@@ -1,7 +1,5 @@
 """R-TOFU: answers and chains of thought are scored apart, by hand and with a stand-in for vLLM."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from pathlib import Path

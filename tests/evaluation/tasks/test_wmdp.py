@@ -1,7 +1,5 @@
 """WMDP: letters are measured behind the tokens that lm-eval gives them, and the most likely one counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
