@@ -69,11 +69,11 @@ def make(study: Study) -> None:
 
 def made(study: Study, method: str) -> dict[str, Any]:
     """The line of a method, without its seconds. Raises CalledProcessError where a command fails."""
-    wrong = "mismatch" if method == "altpo" else "alternate"  # plausible wrong answers, or refusals
-    rows = {"forget": study.data / "forget_gold.parquet", "alternate": study.data / f"{wrong}.parquet"}
-    rows["retain"] = own_answers.file(study.stage1((), SEED))
+    rows = {side: study.data / file for side, file in presets.answer_files(method).items()}
+    kept = own_answers.file(study.stage1((), SEED))
+    rows |= {"retain": kept} if "retain" in rows else {}
     words = [f"method={method}", *SETTINGS, f"model.path={study.model}"]
-    words += [f"data.{side}={rows[side]}" for side in presets.load(method).data]
+    words += [f"data.{side}={file}" for side, file in rows.items()]
     if method == "whp":
         more = [*SETTINGS, f"model.path={study.model}", f"data.retain={rows['forget']}"]
         further = study.out / "reinforced"

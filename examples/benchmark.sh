@@ -148,7 +148,7 @@ check_methods() {
 method_files() {
   local planned=()
   [ "$DRY" = 0 ] || [ -e "$2/manifest.json" ] || planned=(--planned)
-  python examples/method_files.py "${METHOD_ROWS:-answers}" "${planned[@]}" "$@"
+  python examples/method_files.py "$METHOD_ROWS" "${planned[@]}" "$@"
 }
 
 # check_source BENCHMARK [TARGET...]: before rows are made, ends the script where DATA lacks texts that a method of METHODS
@@ -156,7 +156,7 @@ method_files() {
 check_source() {
   [ ${#METHODS[@]} != 0 ] || return 0
   [ "$DRY" = 0 ] || [ -d "$DATA" ] || return 0
-  python examples/method_files.py "${METHOD_ROWS:-answers}" --source "$1" "$DATA" "${METHODS[*]}" "${@:2}" || exit 2
+  python examples/method_files.py "$METHOD_ROWS" --source "$1" "$DATA" "${METHODS[*]}" "${@:2}" || exit 2
 }
 
 # say_sizes BENCHMARK: in a dry run, what the stages take, as far as known.
@@ -242,7 +242,7 @@ by_method() {
   if [ "$method" = whp ]; then
     say "$method: the reinforced model, trained further on what is to be forgotten"
     # whp reads one file. Rows of whole texts have up to 700 words.
-    [ "${METHOD_ROWS:-answers}" = answers ] || long=(data.max_length=2048)
+    [ "$METHOD_ROWS" = answers ] || long=(data.max_length=2048)
     stage1 "$out/reinforced" "$experiment" "$model" "${files#data.forget=}" "${long[@]}" "${STAGE1[@]}"
     settings+=("$(setting reinforced.path "$out/reinforced/model")")
   fi

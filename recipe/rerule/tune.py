@@ -54,11 +54,10 @@ The rates of few steps need not be the best of many, and a difference of one que
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes as the module says."""
     with process.stoppable():
-        # A setting that follows --rates is no rate.
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        settings = [word for word in given if "=" in word and not word.startswith("--")]
-        options, words = _parser().parse_known_args([word for word in given if word not in settings])
-        words += settings
+        options, words = _parser().parse_known_args(arguments)
+        # Settings that follow --rates are no rates.
+        words += [one for one in options.rates or () if isinstance(one, str)]
+        options.rates = [one for one in options.rates or () if not isinstance(one, str)]
         try:
             return _tune(options, words)
         except (ValueError, OSError) as error:
@@ -78,13 +77,20 @@ def _parser() -> process.ArgumentParser:
     add("--questions", type=Path, required=True, metavar="FILE", help=text)
     add("--out", type=Path, required=True, metavar="FOLDER", help="a new folder")
     text = "default: the configured rate, three times of it and a third"
-    add("--rates", type=float, nargs="+", metavar="RATE", help=text)
+    add("--rates", type=_rate_or_setting, nargs="+", metavar="RATE", help=text)
     text = "of each training (default: %(default)s); the schedule of the rate ends there too"
     add("--steps", type=process.positive, default=12, metavar="N", help=text)
     text = "start no training that would end after so many minutes, judged by the longest so far"
     add("--minutes", type=float, default=float("inf"), metavar="M", help=text)
     add("--dry-run", action="store_true", help="print the commands, and run and write nothing")
     return parser
+
+
+def _rate_or_setting(text: str) -> float | str:
+    try:
+        return text if "=" in text else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid float value: {text!r}") from None
 
 
 def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
