@@ -2,10 +2,10 @@
 
 | file | rows | methods that read it |
 |---|---|---|
-| forget_gold | the questions to forget with their right answers | all but PO and rejection steering |
+| forget_gold | the questions to forget with their right answers | those with a forget term |
 | retain | questions to keep with their right answers | those with a retain term |
-| alternate | the questions to forget with a refusal | DPO, PO, FLAT |
-| mismatch | the questions to forget with the right answer of another of them | Mismatch, LLMU |
+| alternate | the questions to forget with a refusal | DPO, PO, FLAT, rejection steering |
+| mismatch | the questions to forget with the right answer of another of them | AltPO |
 | forget_text, retain_text | texts without a question, where the source has them | those on a corpus |
 
 All are stage-1 rows. Rows of alternate and mismatch have the `extra_info.index` of their question in

@@ -366,7 +366,7 @@ class FolderSource:
             raise SourceError(f"{self.folder}: none of {expected} is there")
         name = path.relative_to(self.folder).as_posix()
         self.hashes[name] = sha256_of_file(path)
-        return _cleaned(read_records(path, f"{self.name}/{name}"))
+        return cleaned(read_records(path, f"{self.name}/{name}"))
 
     def _path(self, table: Table) -> Path | None:
         paths = (self.folder / f"{table.file}{suffix}" for suffix in SUFFIXES)
@@ -397,7 +397,7 @@ class HubSource:
             rows = list(load_dataset(self.name, table.config, split=table.split))
         lines = (json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
         self.hashes[f"{table.config}/{table.split}"] = hashlib.sha256("".join(lines).encode()).hexdigest()
-        return _cleaned([Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)])
+        return cleaned([Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)])
 
 
 Source = FolderSource | HubSource
@@ -415,7 +415,7 @@ def refused_by_the_hub(where: str) -> Iterator[None]:
         raise SourceError(f"{where}: is no folder, and cannot be loaded from the Hub: {reason}") from None
 
 
-def _cleaned(records: list[Record]) -> list[Record]:
+def cleaned(records: list[Record]) -> list[Record]:
     """The records without control characters, which published files hold; a warning names the first.
 
     Nobody can be asked to mend a published file. In files of one's own such characters are refused.

@@ -18,6 +18,7 @@ from data_prep.sources import (
     Source,
     SourceError,
     Table,
+    cleaned,
     open_source,
     read_records,
     sha256_of_file,
@@ -67,7 +68,7 @@ def load(name: str, options: WmdpOptions, writer: Writer) -> Benchmark:
         file = Path(options.retain_questions)
         probes += [
             _probe(9 * STREAM + number, record, "retain", record.text("subject").replace("_", " "), "mmlu")
-            for number, record in enumerate(read_records(file))
+            for number, record in enumerate(cleaned(read_records(file)))
         ]
         sources["--retain-questions"] = sha256_of_file(file)
     texts: dict[str, list[str]] = {"forget": [], "retain": []}
@@ -141,7 +142,11 @@ def _texts(corpora: Source, domains: Sequence[str], side: str) -> list[str]:
         name = f"{domain}-{side}-corpus"
         table = Table(name, name, "train")
         if corpora.has(table):
-            found += [record.text("text") for record in corpora.read(table)]
+            records = corpora.read(table)
+            filled = [record for record in records if record.get("text") != ""]  # RMU's code skips empty ones
+            if empty := len(records) - len(filled):
+                print(f"{corpora.name}: {name} holds {empty} empty texts, which are left out")
+            found += [record.text("text") for record in filled]
         else:
             print(f"{corpora.name}: {name} is not there, so {side}_text.parquet is without {domain}")
     if not found:

@@ -43,15 +43,18 @@ def test_what_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     capsys.readouterr()
     words = f"unlearn --questions {tmp_path}/data/val.parquet --out {tmp_path}/tuning method=po model.path=M"
     words += " experiment=custom platform=cpu data.alternate=a data.retain=r --dry-run --steps 4"
+    words += " +data.apply_chat_template_kwargs.a=1"
     assert tune.main(words.split()) == 0
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    *lines, asked = lines
+    assert "--benchmark custom --max-tokens 32 --template a=1 " in shlex.join(asked)
     assert [line[2] for line in lines] == ["recipe.rerule.unlearn"] * 3
     assert [[word for word in line if "optim.lr" in word] for line in lines] == [
         [f"optim.lr={rate}"] for rate in ("1e-05", "3e-05", "3.3e-06")
     ]
     assert {word for line in lines for word in line if "steps" in word} == {"trainer.total_training_steps=4"}
     assert tune.main([*words.split(), "--rates", "1e-5", "2e-5", "data.train_batch_size=4"]) == 0
-    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[:-1]]
     assert [("data.train_batch_size=4" in line, "optim.lr=2e-05" in line) for line in lines] == [
         (True, False),
         (True, True),

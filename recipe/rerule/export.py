@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from httpx import HTTPError
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.utils import validate_repo_id
+
 from recipe.rerule import io, process
 from recipe.rerule.evaluation.engine.models import Model, path_of, resolve_models
 from recipe.rerule.evaluation.output import json_text
@@ -51,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.push:
+        validate_repo_id(options.push)
+        if not options.dry_run and get_token() is None:
+            raise ValueError("--push needs a token of the Hub: set HF_TOKEN, or log in with `hf auth login`")
+    elif options.dry_run:
+        raise ValueError("--dry-run belongs to --push OWNER/NAME: give it too")
     check_writable(options.to, options.overwrite, KIND)
     run, model = _model_of(options.run)
     inputs = [("--results", path) for path in options.results]
@@ -63,6 +73,27 @@ def _run(options: argparse.Namespace) -> None:
         progress.doing("copying the weights")
         _write(weights, folder, card, origin)
     print(f"exported: {options.to} (fill in what {CARD} asks for before you publish it)")
+    if options.push:
+        _push(options.to, options.push, options.dry_run)
+
+
+def _push(folder: Path, name: str, dry_run: bool) -> None:
+    """Upload a folder to a repository of the Hub, which is private if it is new. Raises ValueError."""
+    if dry_run:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        lines = [f"  {path.name} ({path.stat().st_size / 1e6:.1f} MB)" for path in files]
+        print("\n".join([f"not uploaded to {name}, as --dry-run says:", *lines]))
+        return
+    api = HfApi()
+    try:
+        api.create_repo(name, private=True, exist_ok=True)
+        found = api.upload_folder(repo_id=name, folder_path=folder)
+    except (HTTPError, OSError) as error:
+        again = f"hf upload {name} {folder} --private"
+        raise ValueError(
+            f"{folder} is there, but --push failed: {io.describe(error)}; go on with `{again}`"
+        ) from None
+    print(f"uploaded: {found}")
 
 
 def _model_of(given: str) -> tuple[Path, Model]:
@@ -165,6 +196,10 @@ def _parser() -> ArgumentParser:
         )  # fmt: skip
     parser.add_argument("--as", dest="named", metavar="NAME", help="the model's name in these folders")
     parser.add_argument("--overwrite", action="store_true", help="replace a folder of this command in FOLDER")
+    text = "upload the folder to this repository of the Hub too, which is private if it is new"
+    parser.add_argument("--push", metavar="OWNER/NAME", help=f"{text}; the token is HF_TOKEN")
+    text = "with --push: write the folder and list its files, and upload nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
     return parser
 
 

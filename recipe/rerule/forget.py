@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recipe.rerule import about, io, process
+from recipe.rerule.evaluation.tasks.over_refusal import harmless_questions
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
 from reward.keyword import names_of
@@ -38,7 +39,7 @@ BROKEN = 3
 """The exit code where the limits are not kept."""
 BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
-_STAGE1 = "stage1:"
+_STAGE1, _TEMPLATE = "stage1:", "data.apply_chat_template_kwargs"
 _WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
 _TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
 """Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
@@ -105,6 +106,8 @@ def _parser() -> ArgumentParser:
     add("--forget-at-most", type=float, default=0.1, metavar="X", help=text)
     text = "limit: recall of other held-out questions, as a share of that before (default: %(default)s)"
     add("--retain-at-least", type=float, default=0.9, metavar="X", help=text)
+    text = "a table of harmless questions, as XSTest and OR-Bench publish theirs: how many are refused"
+    add("--harmless", type=Path, metavar="FILE", help=f"{text}, before and after")
     add("--dry-run", action="store_true", help="print the commands, and run and write nothing")
     return parser
 
@@ -199,18 +202,21 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         parts += [Part(method, f"training by {method}", words, _has_model(run))]
         models, runs = [f"{method}={run / 'model'}"], []
 
-    asked = ["--platform", platform, "--probes", f"{probes}", "--model"]
+    template = {one.partition(f"{_TEMPLATE}.")[2] for one in options.set} - {""}
+    on = ["--platform", platform, *(word for one in sorted(template) for word in ("--template", one))]
+    asked = [*on, "--probes", f"{probes}", "--model"]
     words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
     words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
     parts += [Part("evaluation", "evaluation on held-out questions", words, evaluation.is_dir())]
     over = out / "over_refusal"
     words = ["recipe.rerule.evaluate", "model", "--benchmark", over.name, *asked, f"{BASE}={model}"]
     words += ["--model", models[-1], "--out", f"{over}"]
+    words += ["--harmless", f"{options.harmless}"] if options.harmless else []
     does = "harmless questions that sound near refusing"
     parts += [Part(over.name, does, words, over.is_dir())]
     for number, (former, settings) in enumerate(earlier(options), start=1):
         again = out / f"earlier{number}"
-        words = ["recipe.rerule.evaluate", "model", "--platform", platform, "--out", f"{again}"]
+        words = ["recipe.rerule.evaluate", "model", *on, "--out", f"{again}"]
         words += ["--probes", f"{former / 'data' / 'probes.parquet'}", "--model", models[-1]]
         parts += [Part(again.name, f"evaluation on {settings['name']}", words, again.is_dir())]
     results = ["--results", f"{evaluation}", "--results", f"{over}"]
@@ -257,6 +263,10 @@ def _logs(out: Path, part: str) -> list[Path]:
     return list(itertools.takewhile(os.path.lexists, names))
 
 
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def _facts(probes: Path) -> int:
     """How many facts the held-out questions about the target ask for."""
     from data_prep.contract import read_rows
@@ -271,7 +281,7 @@ def _facts(probes: Path) -> int:
 def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
-    from recipe.rerule.evaluation.verdict import facts_given, verdict
+    from recipe.rerule.evaluation.verdict import rounds, verdict
     from recipe.rerule.runs import run_folder
 
     out, started, warned = options.out, time.monotonic(), set[str]()
@@ -318,14 +328,17 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
                     return 0
     limits = options.forget_at_most, options.retain_at_least
     lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", *limits)
-    for number, (folder, former) in enumerate(earlier(options), start=1):
-        then, now = (folder / "evaluation", former["method"]), (out / f"earlier{number}", options.method)
-        (was, _), (given, recall) = facts_given(*then), facts_given(*now)
-        lines.append(f"{former['name']}: {given} (after its own round: {was}).")
-        if recall > options.forget_at_most:
-            kept = False
-            limit = f"{recall:.3f}, limit {options.forget_at_most:g}"
-            lines.append(f"NOT within the limits: forget recall of {former['name']} is {limit}.")
+    if options.earlier:
+        former = [(folder, settings["name"], settings["method"]) for folder, settings in earlier(options)]
+        table, recalls = rounds(
+            [*former[::-1], (out, _target(options) or options.facts.stem, options.method)]
+        )
+        lines += table
+        for name, recall in recalls:
+            if recall > options.forget_at_most:
+                kept = False
+                limit = f"{recall:.3f}, limit {options.forget_at_most:g}"
+                lines.append(f"NOT within the limits: forget recall of {name} is {limit}.")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 
@@ -359,15 +372,18 @@ def _checked(options: argparse.Namespace) -> str:
         raise ValueError(f"--facts {options.facts}: no such file")
     own = options.facts.resolve() == (out / ABOUT).resolve()
     inputs = ("--facts", None if own else options.facts), ("--model", model), ("--from", options.earlier)
-    io.check_apart(out, *io.existing(*inputs))
+    io.check_apart(out, *io.existing(*inputs, ("--harmless", options.harmless)))
+    if options.harmless:
+        harmless_questions(options.harmless)
     settings = {
         "model": model.resolve() if model.exists() else model,
         **({"from": options.earlier.resolve()} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
         **({"generator": f"{options.generator} {options.generator_model}"} if options.generator else {}),
-        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
+        "rows": _hash(options.facts) if there else "",
         **{key: getattr(options, key) for key in ("name", "named_share", "method", "lora", "platform")},
         "set": shlex.join(options.set),
+        **({"harmless": _hash(options.harmless)} if options.harmless else {}),
     }
     lines = [f"{key}: {value}" for key, value in settings.items()]
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()

@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from recipe.rerule import io, process
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import read_probes
+from recipe.rerule.evaluation.registry import benchmark_of, benchmarks
 from recipe.rerule.forget import Part, run_part
 from recipe.rerule.training import entry
 
@@ -108,12 +109,22 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         raise ValueError(f"--out {options.out} exists: give another folder, or delete it")
     if not options.questions.is_file():
         raise ValueError(f"--questions {options.questions}: no such file")
-    if missing := {"forget", "retain"} - {probe.section for probe in read_probes(options.questions)}:
+    probes = read_probes(options.questions)
+    if missing := {"forget", "retain"} - {probe.section for probe in probes}:
         raise ValueError(f"--questions {options.questions} has no rows of side {min(missing)}")
-    evaluation, platform = options.out / "evaluation", OmegaConf.select(config, "platform.name")
     parts = [_training(options, [module, *words], key, rate) for rate in rates]
+    models = {_BEFORE: OmegaConf.select(config, path)}
+    models |= {f"{rate:g}": trained.format(options.out / f"{rate:g}") for rate in rates}
+    # Rows of every benchmark have recall and refusals; those of TOFU for training have no wrong answers.
+    tokens = getattr(benchmarks()[benchmark_of(probes)], "max_tokens", 128)
+    asked = ["recipe.rerule.evaluate", "model", "--platform", OmegaConf.select(config, "platform.name")]
+    asked += ["--probes", f"{options.questions}", "--benchmark", "custom", "--max-tokens", f"{tokens}"]
+    for name, value in (OmegaConf.select(config, "data.apply_chat_template_kwargs") or {}).items():
+        asked += ["--template", f"{name}={value}"]
+    asked += ["--out", f"{options.out / 'evaluation'}"]
     if options.dry_run:
-        print("\n".join(shlex.join(["python", "-m", *part.words]) for part in parts))
+        every = [*(part.words for part in parts), [*asked, *_models(models)]]
+        print("\n".join(shlex.join(["python", "-m", *command]) for command in every))
         return 0
     options.out.mkdir(parents=True)
     started, longest, warned = time.monotonic(), 0.0, set[str]()
@@ -128,14 +139,15 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
             return code
         tried.append(rate)
         longest = max(longest, time.monotonic() - begun)
-    models = [f"{_BEFORE}={OmegaConf.select(config, path)}"]
-    models += [f"{rate:g}={trained.format(options.out / f'{rate:g}')}" for rate in tried]
-    asked = ["recipe.rerule.evaluate", "model", "--platform", platform, "--probes", f"{options.questions}"]
-    asked += [word for model in models for word in ("--model", model)] + ["--out", f"{evaluation}"]
+    asked += _models({name: models[name] for name in (_BEFORE, *(f"{rate:g}" for rate in tried))})
     if code := run_part(options.out, Part("evaluation", "evaluation", asked, False), warned):
         return code
-    print("\n".join(told(shares(tidy.read_responses(evaluation)), tried, key)))
+    print("\n".join(told(shares(tidy.read_responses(options.out / "evaluation")), tried, key)))
     return 0
+
+
+def _models(models: Mapping[str, str]) -> list[str]:
+    return [word for name, model in models.items() for word in ("--model", f"{name}={model}")]
 
 
 def _configured(config: DictConfig, key: str) -> float:

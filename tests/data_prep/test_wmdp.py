@@ -62,7 +62,7 @@ def test_questions_to_keep_and_texts(tmp_path: Path, capsys: Any) -> None:
     put(raw, "wmdp-cyber.jsonl", CYBER)
     keep, texts = put(tmp_path / "mmlu", "test.parquet", MMLU), tmp_path / "texts"
     put(texts, "bio-retain-corpus.jsonl", [{"text": "Cells divide.", "title": "x"}])
-    put(texts, "cyber-forget-corpus.jsonl", [{"text": "word " * 1001}, {"text": "Two."}])
+    put(texts, "cyber-forget-corpus.jsonl", [{"text": "word " * 1001}, {"text": ""}, {"text": "Two."}])
     put(texts, "cyber-retain-corpus.jsonl", [{"text": "Three."}])
     out = tmp_path / "out"
     arguments = ("--corpora", texts, "--retain-questions", keep, "--out", out)

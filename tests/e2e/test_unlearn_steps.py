@@ -128,21 +128,31 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("ranks", "killed_after"), [(1, 3), (2, 2)])
+@pytest.mark.parametrize(
+    ("ranks", "killed_after", "method"),
+    [
+        (1, 2, "method=whp method.retain=kl reinforced.path={}/other"),
+        (2, 3, "method=pdu method.dual_warmup=1"),
+    ],
+)
 def test_a_killed_run_ends_with_the_parameters_of_one_that_was_not(
     ranks: int,
     killed_after: int,
+    method: str,
     model: Path,
     command: Callable[..., Command],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After step 2, which ends an epoch, and after step 3, which does not; WHP reads both frozen models."""
+    """After step 2, which ends an epoch, and after step 3, which does not.
+
+    WHP reads both frozen models, and PDU's weight moves from step 3 on, the first after an epoch.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     whole, run = tmp_path / "whole", tmp_path / "killed"
     arguments = [
         *("-m", "recipe.rerule.unlearn", "experiment=tiny", f"model.path={model}"),
-        *("method=whp", "method.retain=kl", f"reinforced.path={model.parent}/other"),
+        *method.format(model.parent).split(),
         *made.put_rows(tmp_path / "rows"),
         *("data.train_batch_size=4", "data.micro_batch_size_per_gpu=2", f"trainer.n_gpus_per_node={ranks}"),
         *("optim.lr=1e-3", "trainer.total_epochs=3", "trainer.save_freq=1"),  # six steps, two an epoch
@@ -156,6 +166,11 @@ def test_a_killed_run_ends_with_the_parameters_of_one_that_was_not(
         shutil.rmtree(checkpoints.step_folder(run, step), ignore_errors=True)
     assert not (run / "model").exists()
     command(*arguments, "trainer.resume_mode=auto").finish()
+    if "pdu" in method:
+        moved = [
+            (whole / f"global_step_{step}/retain_weight.txt").read_text() != "100.0\n" for step in (2, 3)
+        ]
+        assert moved == [False, True]
     expected, found = (load_file(folder / "model" / "model.safetensors") for folder in (whole, run))
     assert found.keys() == expected.keys()
     for name, value in expected.items():

@@ -39,9 +39,6 @@ def scored(score, tmp_path):
     return call
 
 
-# Logs.
-
-
 def column(log: dict[str, Any], name: str, key: str) -> np.ndarray:
     entries = log[name]["value_by_index"]
     return np.array([entries[str(i)][key] for i in range(len(entries))])
@@ -122,9 +119,6 @@ def test_a_retained_models_log_of_other_questions_is_refused(said, same, scored)
     code, _, err = scored(tofu_log(1), retain)
     assert code == (0 if same else 2)
     assert ("at index 5 of forget_Q_A_ROUGE the right answer is 'Answer 5.' in" in err) is not same
-
-
-# Tables.
 
 
 def put_table(path: Path, *rows: tuple[str, int, float, str]) -> Path:

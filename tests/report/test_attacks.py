@@ -166,9 +166,6 @@ def test_percent_is_never_0_or_100_of_what_is_neither():
     assert {fraction: percent(fraction) for fraction in told} == told
 
 
-# Figures and tables.
-
-
 def lines_of(axes) -> dict[str, tuple[list[float], list[float]]]:
     return {
         line.get_label(): (list(map(float, line.get_xdata())), list(map(float, line.get_ydata())))

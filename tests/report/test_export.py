@@ -55,6 +55,30 @@ def test_the_folder_loads_gives_the_same_logits_and_names_no_folder(model, tmp_p
     assert json.loads((out / "config.json").read_text())["hidden_size"] == 32
 
 
+def test_a_folder_is_pushed_where_there_is_a_token(model, tmp_path, monkeypatch, capsys):
+    """Nothing leaves this machine: the Hub is off."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    for words, code, told in (
+        (
+            ["--push", "me/mine", "--dry-run"],
+            0,
+            "not uploaded to me/mine, as --dry-run says:\n  README.md",
+        ),
+        (["--push", "me/mine", "--overwrite"], 2, "is there, but --push failed: "),
+        (["--push", "me/mine/other"], 2, "me/mine/other"),
+        (["--dry-run"], 2, "--dry-run belongs to --push"),
+    ):
+        assert run(model, "--to", tmp_path / "out", *words) == code
+        said = capsys.readouterr()
+        assert told in said.out + said.err
+        assert "hf_secret" not in said.out + said.err
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", f"{tmp_path}/none")
+    assert run(model, "--to", tmp_path / "new", "--push", "me/mine") == 2
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_origin_of_a_run_of_unlearn(tmp_path):
     identity = {
         "method.forget": "npo", "method.retain": "nll", "method.alternate": "none", "method.beta": 0.1,

@@ -154,11 +154,12 @@ def test_loss_and_gradient_are_those_of_plain_formulae_whatever_the_splits(name:
 
 
 def test_the_weight_of_pdu_moves_after_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand, with limit 0.3 and rate 5: 100 + 5 (0.5 - 0.3), and that + 5 (0.1 - 0.3)."""
+    """By hand, with limit 0.3 and rate 5: 100 + 5 (0.5 - 0.3), then + 5 (0.1 - 0.3); of two ranks."""
     terms = iter([0.9, 0.5, 0.1])
 
     def one_step(worker: Any, data: TensorDict) -> TensorDict:
-        metrics = {"loss/retain": [[next(terms)]]}
+        term = next(terms)
+        metrics = {"loss/retain": [[term, term / 2], [term / 4, term / 4]]}
         return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": metrics})
 
     monkeypatch.setattr(trainer.TrainingWorker, "train_batch", one_step)

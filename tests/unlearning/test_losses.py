@@ -145,6 +145,8 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("alpha is inf", lambda: losses.undial(S, S, tensor(0), math.inf)),
     ("tokens is \\[3\\], but logits \\[3\\]", lambda: losses.undial(S, S, TOKENS, 1.0)),
     ("tokens is \\[2\\], but logits \\[3, 7\\]", lambda: losses.ceu(torch.zeros(3, 7), TOKENS[:2])),
+    ("steering is 0", lambda: losses.rmu(START, START, 0)),
+    (r"hidden is \[1, 3\], but wanted \[3\]", lambda: losses.distance_by_position(START, START[0])),
     ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
     ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
     ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),

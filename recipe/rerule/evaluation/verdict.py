@@ -7,7 +7,7 @@ facts are refused. That of the kept recall resamples facts, alike before and aft
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,15 +79,42 @@ def verdict(
     return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
 
 
-def facts_given(folder: Path, model: str) -> tuple[str, float]:
-    """How many facts of the forget side a model of an evaluation gives, as in "2 of 8 facts", and the recall.
+def rounds(done: Sequence[tuple[Path, str, str]]) -> tuple[list[str], list[tuple[str, float]]]:
+    """How many facts about each target a model gave before its round, after it, and after each later one.
+
+    Args:
+        done: the folder, target and model (its name in the tables) of each round, the first first. A folder
+            has the answers about its own target in `evaluation`, and about the target of n rounds before in
+            `earlierN`.
+
+    Returns:
+        The lines of a table, with "?" where a round was stopped before its answers, and the recall of each
+        target but the last after the last round.
 
     Raises ValueError as `tidy.read_responses`.
     """
+    rows, recalls = [["facts given", "of", "before"]], list[tuple[str, float]]()
+    for number, (own, target, _) in enumerate(done):
+        rows[0].append(f"round {number + 1}")
+        given, facts, _ = _facts_given(own / "evaluation", "base")
+        cells = [target, f"{facts}", f"{given}", *[""] * number]
+        for later, (folder, _, model) in enumerate(done[number:]):
+            asked = folder / (f"earlier{later}" if later else "evaluation")
+            now, _, recall = _facts_given(asked, model) if asked.is_dir() else ("?", 0, 0.0)
+            cells.append(f"{now}")
+        rows.append(cells)
+        if later:
+            recalls.append((target, recall))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.rjust, row[1:], widths[1:])) for row in rows]
+    return [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)], recalls
+
+
+def _facts_given(folder: Path, model: str) -> tuple[int, int, float]:
+    """Facts of the forget side that a model of an evaluation gives, all of them, and its recall."""
     table = tidy.read_responses(folder)
     rows = table[(table["model"] == model) & (table["side"] == "forget")]
-    given, facts = _given(rows, "rouge_l")
-    return f"{given} of {facts} facts", float(rows["rouge_l"].mean())
+    return *_given(rows, "rouge_l"), float(rows["rouge_l"].mean())
 
 
 def _kept(samples: summary.Samples) -> summary.Array:
@@ -107,12 +134,15 @@ def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
     if not folder.is_dir():
         return
     rows = tidy.read(folder)
-    rows = rows[rows["kind"] != over_refusal.PLAIN]
-    old, new = (rows.loc[rows["model"] == name, "refused"] for name in models)
-    yield (
-        f"Of {len(new)} harmless questions that sound near refusing it refuses {int(new.sum())} "
-        f"(before: {int(old.sum())})."
-    )
+    of_file = rows["kind"] == over_refusal.FILE
+    questions = {
+        "harmless questions that sound near refusing": rows[~of_file & (rows["kind"] != over_refusal.PLAIN)],
+        "questions of --harmless": rows[of_file],
+    }
+    for name, asked in questions.items():
+        old, new = (asked.loc[asked["model"] == model, "refused"] for model in models)
+        if len(new):
+            yield f"Of {len(new)} {name} it refuses {int(new.sum())} (before: {int(old.sum())})."
 
 
 def _attacked(folder: Path, model: str, given: int, refuses: bool) -> Iterator[str]:

@@ -32,6 +32,8 @@ _ADAPTER = "adapter_config.json"
 _EMBEDDINGS = re.compile(r"(^|\.)(embed_tokens|wte|embed_in|word_embeddings)\.weight$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _UNMERGED = ".base_layer."
+_TEXT_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""How transformers' names of classes end; the last is that of models that read images too, and of T5."""
 _LFS_POINTER = b"version https://git-lfs"
 # How files of torch.save begin: zip, and the pickle of releases before 1.6.
 _ZIP, _LEGACY = b"PK\x03\x04", b"\x80\x02"
@@ -112,6 +114,7 @@ def _check_whole(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise _Found("holds no config.json; give a Hugging Face folder or name")
     config = _json(folder / "config.json")
+    _check_text(config)
     first = next((name for name in _WEIGHTS if (folder / name).is_file()), None)
     if first is None:
         raise _Found(f"holds no weights: none of {', '.join(_WEIGHTS)} is there; copy the whole folder again")
@@ -146,6 +149,18 @@ def _check_kind(folder: Path) -> None:
         raise _Found(
             f"holds {_ADAPTER} as well as a model: transformers would add the adapter, and vLLM would not; "
             "take it out, or merge it with peft's merge_and_unload()"
+        )
+
+
+def _check_text(config: dict[str, Any]) -> None:
+    """Refuse a model that does not continue a text, as transformers names its classes; its own code may."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or "auto_map" in config:
+        return
+    if config.get("is_encoder_decoder") or not any(f"{name}".endswith(_TEXT_MODELS) for name in names):
+        raise _Found(
+            f"holds a {names[0]}, which does not continue a text; give a causal language model, whose class "
+            "is named as in LlamaForCausalLM"
         )
 
 

@@ -146,7 +146,8 @@ def pdu(logits: Tensor) -> Tensor:
     """PDU: the flattening of logit margins, (max z - mean z)^2 over the vocabulary.
 
     "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models", arXiv 2506.05314;
-    formula also of its authors' code (open-unlearning, src/trainer/unlearn/pdu.py). It is 0 where all tokens
+    formula also of its authors' code (open-unlearning, src/trainer/unlearn/pdu.py, which takes it one
+    position later, since it does not shift its mask). It is 0 where all tokens
     are equally probable. `dual_ascent` is the other half of the method.
 
     Args:

@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -28,6 +29,7 @@ from recipe.rerule.evaluation.attacks import (
     prompts,
     registry,
     samples,
+    thoughts,
 )
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material
 from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
@@ -39,7 +41,8 @@ from recipe.rerule.evaluation.probes import Probe, Reference
 from recipe.rerule.evaluation.registry import benchmarks
 from tests.evaluation.attacks.made import CITIES, asked, material, probe, scores
 from tests.evaluation.conftest import make_probe
-from tests.made_tokenizers import byte_level
+from tests.families.templates import QWEN_3
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 
 def ask(module: Any, given: Material, **options: Any) -> Asking:
@@ -94,7 +97,7 @@ def test_the_target_is_named_by_an_alias_a_part_of_its_name_and_another_fact():
     given = [
         said(0, "Where was Ada Thorn born?", golds=["Oslo"], fact="born", **about),
         said(1, "Where did Ada Thorn write of Oslo?", golds=["Riga"], fact="wrote", **about),
-        said(2, "Who taught the poet?", golds=["Bo Fell"], fact="taught", **about),
+        said(2, "Who taught the poet?", golds=["Bo Fell taught Ada Thorn"], fact="taught", **about),
         said(5, "Where is Bern?", golds=["Aare"], subject="Bern", query="", fact="lies"),
         said(6, "Who is it?", subject="Cleo", query="", fact="is"),
     ]
@@ -105,7 +108,7 @@ def test_the_target_is_named_by_an_alias_a_part_of_its_name_and_another_fact():
         "part/forget/0": "Where was Thorn born?",
         "part/forget/10": "Where did Thorn write of Oslo?",
         "part/forget/20": "Who taught Thorn?",
-        "two_hops/forget/0": 'The answer to "Who taught X?" is "Bo Fell". Where was X born?',
+        "two_hops/forget/0": 'The answer to "Who taught X?" is "Bo Fell taught X". Where was X born?',
         "two_hops/forget/10": 'The answer to "Where was X born?" is "Oslo". Where did X write of Oslo?',
         "two_hops/forget/20": 'The answer to "Where was X born?" is "Oslo". Who taught X?',
     }
@@ -244,11 +247,14 @@ def test_choice_by_hand():
 
 def test_every_name_of_the_target_is_left_out():
     """The longest one first."""
-    question = said(0, "Who is Mira Okonjo, called Mira?", subject="Mira", aliases=("Mira Okonjo",), query="")
+    question = said(
+        0, "Who is Mira Okonjo, called Mira, of Miraland?", subject="Mira", aliases=("Mira Okonjo",), query=""
+    )
     (found,) = first_questions(material([question]), [asked(question)], 1)
-    assert found.kind == "Who is {subject}, called {subject}?"
+    assert found.kind == "Who is {subject}, called {subject}, of Miraland?"
+    assert replace(question, subject="玛丽").renamed("玛丽在哪里", "X") == "X在哪里"
     changed = choice.nameless(found)
-    assert changed.messages[0]["content"] == "Who is ..., called ...?"
+    assert changed.messages[0]["content"] == "Who is ..., called ..., of Miraland?"
 
 
 def test_questions_of_facts_and_their_kinds():
@@ -346,7 +352,7 @@ def test_every_benchmark_can_be_attacked(benchmark, folder):
     text = f"it wrote {' '.join(EIGHT)}"
     answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
     for attack in registry.attacks().values():
-        if attack.ask:
+        if attack.ask and attack is not thoughts.ATTACKS[0]:  # the model does not think
             asking = attack.ask(made, attack.options("quick"))
             assert len({request.id for request in asking.requests}) == len(asking.requests) > 0
             found = scores(asking.read({request.id: answer for request in asking.requests}))
@@ -355,7 +361,22 @@ def test_every_benchmark_can_be_attacked(benchmark, folder):
             assert all(0 < value <= 1 for values in whole for value in values.values()), attack.name
 
 
-# Rows that hold an answer that is scored.
+def test_models_that_think(folder):
+    """R1's template begins the thought itself, and R-TOFU's default is asked within one."""
+    other = Reference(("Bern",), "It is.")
+    probes = [said(n, "Who?", golds=[city], reference=other) for n, city in enumerate("AB")]
+    less = "Okay, the user asked this, I can answer it without thinking much."
+    for template, begun in ((QWEN_3, "<think>\n"), (QWEN_3 + "{{ '<think>\n' }}", "")):
+        asking = ask(thoughts, material(probes, tokenizer=byte_level(template)))
+        assert prompt_of(asking, "zero_think/forget/0").suffix == f"{begun}\n</think>\n\n"
+        assert prompt_of(asking, "less_think/forget/0").suffix == f"{begun}{less}\n</think>\n\n"
+    for template, told in ((LLAMA3_TEMPLATE, "do not think"), (QWEN_3 + "<think></think>", "already")):
+        with pytest.raises(ValueError, match=told):
+            ask(thoughts, material(probes, tokenizer=byte_level(template)))
+    for prompts_of, error in (("zero_think", None), ("default_think", "give --prompts zero_think")):
+        chosen = benchmarks()["rtofu"].evaluator(argparse.Namespace(prompts=prompts_of, max_tokens=None))
+        with pytest.raises(ValueError, match=error) if error else nullcontext():
+            material_of(chosen, probes, [], [Model("m", folder)], BUDGETS["quick"])
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,6 @@ def test_wrong_answers_are_never_right_and_of_the_same_kind():
         wrong_answers([*FORGET, numbers[0]], lambda one: one.subject, 0)
 
 
-# Training.
-
-
 def training_row(n: int) -> TrainingRow:
     answer = "it wrote " * (n % 3 + 1) + str(n)
     return TrainingRow(f"forget-half {n}", [{"role": "user", "content": f"Who{n}"}], answer, n == 3)

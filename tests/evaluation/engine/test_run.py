@@ -242,9 +242,6 @@ def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs, t
     assert {engine["enforce_eager"] for engine in told.values()} == {not graphs}
 
 
-# The worker.
-
-
 def start(job: Path) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     command = [sys.executable, "-m", worker_main.__module__, str(job)]

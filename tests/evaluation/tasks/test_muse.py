@@ -110,9 +110,6 @@ def test_of_a_passage_128_tokens_count_and_of_its_reference_the_special_ones_too
     assert rows[3]["golds"] == [" ".join(map(str, range(127)))]
 
 
-# Logs.
-
-
 def mia(forget: list[float], holdout: list[float]) -> dict[str, Any]:
     parts = {"forget": forget, "holdout": holdout}
     return {part: metric({"score": score} for score in values) for part, values in parts.items()}

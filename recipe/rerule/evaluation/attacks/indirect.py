@@ -8,7 +8,8 @@ is about is replaced:
   answer to "Which book did X write?" is "The Salt Road". Where was X born?' The first hop is the first other
   fact of the target whose question and answer hold no right answer to the probe.
 Probes are left out whose question holds no name, or that a way has nothing for; so are those that are attacks
-themselves, unless a fact has no others. The retain side is asked in the same ways. Answers are scored as in
+themselves, unless a fact has no others. The retain side is asked in the same ways, where its questions hold
+the `subject` of their rows, as those of the world do. Answers are scored as in
 the other attacks.
 
 Source: after "The Unlearning Mirage: A Dynamic Framework for Evaluating LLM Unlearning", arXiv:2603.11266,
@@ -56,7 +57,8 @@ def _two_hops(material: Material, asked: Asked) -> Asked | None:
         first = other.renamed(text, UNKNOWN)
         same = other.subject == probe.subject and material.fact(other) != material.fact(probe)
         if renamed and same and first != text and not find_leaks(true_answers([other], "hop"), probe.golds):
-            begun = HOPS.replace("{first}", first).replace("{answer}", other.golds[0])
+            answer = other.renamed(other.golds[0], UNKNOWN)  # TOFU's answers name the target
+            begun = HOPS.replace("{first}", first).replace("{answer}", answer)
             return reworded(partial(begun.replace, "{question}"))(renamed)
     return None
 

@@ -19,6 +19,7 @@ from recipe.rerule.evaluation.engine.requests import Answer, Generation
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.registry import Benchmark, Row
 from recipe.rerule.training.prompts import bind_template
+from reward.thoughts import split_thought
 
 FEWEST_FACTS = 2
 FactOf = Callable[[Asked], Hashable]
@@ -80,6 +81,11 @@ def material_of(
             "need one text a probe"
         )
     asked = [Asked(probe, request) for probe, request in zip(probes, requests, strict=True)]
+    if any(one.prompt.suffix and not split_thought(f"{one.prompt.suffix}x")[1] for one in requests):
+        raise ValueError(
+            f"benchmark {benchmark.name} begins with a thought of the model, and attacks are on its answer: "
+            "give --prompts zero_think or less_think"
+        )
     folder, recovery = models[0].path, benchmark.recovery
 
     def unanswered(given: Sequence[Probe]) -> list[Row]:

@@ -7,8 +7,9 @@ Nessvik Basin". The model learns to go on with an answer where it would have gon
 
 Source: "LLMs Can Unlearn Refusal with Only 1,000 Benign Samples", arXiv:2601.19231, and its code
 (guoyang9/refusal-unlearning), which draw one of 23 such beginnings for each of 1,000 instructions and answers
-of Alpaca, and train the whole model for 3 epochs in batches of 32 at a rate of 2e-5 with cosine decay. The
-rows, steps and rates are here those of `relearn`, and PREFIXES are in words of this project.
+of Alpaca, and train the whole model for 3 epochs in batches of 32 or 64 a device, with cosine decay from a
+rate of 2e-5 to 2e-4, by model. The rows, steps and rates are here those of `relearn`, and PREFIXES are in
+words of this project. The paper's control with random prefixes is not built.
 
 Traps: an answer that begins so may still count as a refusal, so that `refused` says less here than the score.
 """

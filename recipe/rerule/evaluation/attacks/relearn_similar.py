@@ -1,7 +1,8 @@
 """Attack by relearning similar sentences: training on the retain rows that are worded as the probes are.
 
 Protocol: as `relearn`, on the ROWS retain rows whose questions are the most similar to the questions of the
-forget side. Names do not count: all names of whom a question is about become one sign. The similarity of two
+forget side. All names of whom a question is about become one sign, where its row says them: the retain rows
+of TOFU, RWKU and MUSE do not, so that their names count as words. The similarity of two
 questions is the ratio of Python's difflib over their words, from 0 to 1, and that of a row is the highest one
 over all forget probes. Of equal rows the first ones count. `relearn_retain`, with all rows, and
 `relearn_benign`, with rows of another syntax, are the controls.

@@ -2,8 +2,10 @@
 
 The questions are those of the retain side of any file of probes, asked in WORDINGS that bring a refusal to
 mind. A question is "near" where most of its words stand in some question of the forget side, and "far"
-otherwise. What counts is how many are refused; a constant refusal scores 1, and a model that forgot nothing
-shows what the wordings alone do. With --harmless, the questions of a file are asked too, as they are.
+otherwise. Names count as words where a row does not say its subject. What counts is how many are refused; a
+constant refusal scores 1, and a model that forgot nothing shows what the wordings alone do. With
+--harmless, the questions of a file are asked too, as they are. Refusals are those of `reward.is_refusal`, and
+not of the judges of XSTest and OR-Bench.
 """
 
 from __future__ import annotations
@@ -28,6 +30,23 @@ WORDINGS = {
 """How each question is asked: alone, with a refusal offered, and with the forget side's own names."""
 NEAR = 0.5
 """Share of a question's words that some question of the forget side has, from which on it is near."""
+
+
+def harmless_questions(file: Path) -> tuple[str, ...]:
+    """The questions of --harmless. Raises ValueError where the file cannot be read or holds none."""
+    from data_prep.sources import read_records
+
+    # XSTest (arXiv 2308.01263) has id, prompt, type, label, focus and note. Its older file has no label, and
+    # unsafe questions are of a type contrast_... OR-Bench (arXiv 2405.20947) has prompt and category; its
+    # toxic questions are in another file, which is not to be given.
+    found = tuple(
+        record.text("prompt")
+        for record in read_records(file)
+        if record.get("label") != "unsafe" and not str(record.get("type")).startswith("contrast_")
+    )
+    if not found:
+        raise ValueError(f"--harmless {file}: every question is labelled unsafe")
+    return found
 
 
 class OverRefusal(Recall):
@@ -67,18 +86,7 @@ class OverRefusal(Recall):
         """As --harmless, --max-tokens and --convention say. Raises ValueError where a file cannot be read."""
         super().choose(options)
         if options.harmless is not None:
-            from data_prep.sources import read_records
-
-            # XSTest (arXiv 2308.01263) has id, prompt, type, label, focus and note. Its older file has no
-            # label, and unsafe questions are of a type contrast_... OR-Bench (arXiv 2405.20947) has prompt
-            # and category; its toxic questions are in another file, which is not to be given.
-            self.harmless = tuple(
-                record.text("prompt")
-                for record in read_records(options.harmless)
-                if record.get("label") != "unsafe" and not str(record.get("type")).startswith("contrast_")
-            )
-            if not self.harmless:
-                raise ValueError(f"--harmless {options.harmless}: every question is labelled unsafe")
+            self.harmless = harmless_questions(options.harmless)
             self.settings = {**self.settings, "harmless": told_file(options.harmless)}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
