@@ -1,29 +1,23 @@
-"""Four questions and what models answered: python examples/before_after.py EVALUATION BEFORE AFTER ...
-
-They are the first two probes of each side of which the model BEFORE gave the whole right answer.
-"""
+"""Four questions and what models answered."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 
-def main() -> None:
-    """Print the answers that an evaluation wrote."""
-    folder, before, *after = sys.argv[1:]
-    rows = pd.read_parquet(Path(folder) / "responses.parquet")
-    asked = rows[rows["model"] == before].sort_values("probe")
-    known = asked[asked["rouge_l"] == 1]
+def show(folder: Path, models: Sequence[str]) -> None:
+    """Print the first two probes of each side of which the first model gave the whole right answer.
+
+    `folder`: of `evaluate model`.
+    """
+    rows = pd.read_parquet(folder / "responses.parquet")
+    asked = rows[rows["model"] == models[0]].sort_values("probe")
     answers = rows.set_index(["model", "probe"])["response"]
-    width = max(map(len, (before, *after)))
-    for probe in known.groupby("side").head(2).itertuples():
+    width = max(map(len, models))
+    for probe in asked[asked["rouge_l"] == 1].groupby("side").head(2).itertuples():
         print(f"\n{probe.prompt}  [{probe.side}]")
-        for model in (before, *after):
+        for model in models:
             print(f"  {model:{width}}  {' '.join(answers[model, probe.probe].split())}")
-
-
-if __name__ == "__main__":
-    main()

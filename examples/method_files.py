@@ -1,25 +1,17 @@
-"""The data that methods read: python examples/method_files.py ROWS [--planned] METHOD FOLDER...
+"""The files of rows that methods read, and what to do where data_prep has not written one.
 
-Prints a setting `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
-Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why. ROWS is
-`answers` (questions with their answers) or `texts` (the texts of the benchmark, as in the papers' tables of
-MUSE and RWKU). With --planned the folders need not be made yet.
-
-    python examples/method_files.py ROWS --source BENCHMARK SOURCE METHODS [TARGET...]
-
-refuses in the same way a benchmark's source that lacks the texts of METHODS, which are one word.
+METHOD_ROWS is `answers` (questions with their answers) or `texts` (the texts of the benchmark, as in the
+papers' tables of MUSE and RWKU).
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep import muse, rwku
-from data_prep.sources import Source
-from recipe.rerule import io
+from data_prep.sources import Source, Table
 from recipe.rerule.unlearning import presets
 
 TEXTS = {"forget": "forget_text.parquet", "retain": "retain_text.parquet"}
@@ -27,33 +19,16 @@ TEXTS = {"forget": "forget_text.parquet", "retain": "retain_text.parquet"}
 CORPORA = {"muse_books": muse.BOOKS, "muse_news": muse.NEWS}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the settings of the method and the folders that the command line names, or check a source."""
-    rows, *rest = arguments
-    try:
-        if rest[0] == "--source":
-            benchmark, source, methods, *targets = rest[1:]
-            check_source(rows, benchmark, source, methods.split(), targets)
-            return 0
-        planned = rest[0] == "--planned"
-        method, *folders = rest[planned:]
-        lines = [line for folder in folders for line in settings(method, Path(folder), rows, planned)]
-    except (ValueError, OSError) as error:
-        return io.fail(error, 2)
-    print("\n".join(lines))
-    return 0
+def files(method: str, folder: Path, rows: str) -> dict[str, Path]:
+    """{"data.SIDE": file} of each file that the method reads, there or not. Raises ValueError."""
+    return {f"data.{side}": folder / name for side, name in read_by(method, rows).items()}
 
 
-def settings(method: str, folder: Path, rows: str, planned: bool = False) -> Iterator[str]:
-    """`data.SIDE=FILE` of each file. Raises ValueError naming the method and a file that is missing.
-
-    `planned`: the folder need not be made yet.
-    """
-    for side, name in read_by(method, rows).items():
-        file = folder / name
-        if not (planned or file.is_file()):
+def check(method: str, folder: Path, rows: str) -> None:
+    """Raises ValueError naming the method and a file of a folder that is made, where the file is missing."""
+    for file in files(method, folder, rows).values():
+        if not file.is_file():
             raise ValueError(f"the method {method} needs {file}, which is not there: {_reason(file)}")
-        yield f"data.{side}={file}"
 
 
 def read_by(method: str, rows: str) -> dict[str, str]:
@@ -76,6 +51,7 @@ def check_source(
     if rows != "texts":
         return
     places: Sequence[Source]
+    tables: Mapping[str, Sequence[Table]]
     if benchmark == "rwku":
         tables, places = rwku.TEXTS, rwku.choose(rwku.target_folders(source), targets, written=True)
     elif benchmark in CORPORA:
@@ -101,7 +77,3 @@ def _reason(file: Path) -> str:
     if reasons:
         return f'{reasons[0]} (PREPARE_OPTIONS="--gold FILE" and another OUT)'
     return "give another OUT, so that data_prep makes the rows again"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

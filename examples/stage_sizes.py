@@ -1,21 +1,21 @@
-"""What the stages of a dry run take: python examples/stage_sizes.py BENCHMARK MODEL {COMMAND... ";"}...
+"""What the stages of a dry run take.
 
-Prints comments: of each stage the parameters of MODEL, the memory of a device and the disk as
-`python -m recipe.rerule.check` computes them, and the hours that the paper gives. Of MODEL only config.json
-is read, in its folder or in the cache of Hugging Face's library; HF_HUB_OFFLINE=1 forbids downloads. Rows and
+As comments: of each stage the parameters of the model, the memory of a device and the disk as
+`python -m recipe.rerule.check` computes them, and the hours that the paper gives. Of the model only
+config.json is read, in its folder or in the cache of Hugging Face's library; nothing is downloaded. Rows and
 other models need not be made yet. Stages that take the same, of one target or several, are shown together.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import huggingface_hub.constants
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import io, schema
+from recipe.rerule import schema
 from recipe.rerule.evaluation.registry import published
 from recipe.rerule.preflight import disk, divisions
 from recipe.rerule.training import entry, learning, memory, sizes
@@ -26,8 +26,6 @@ COMMANDS = {
     "recipe.rerule.main": entry.STAGE2,
     "recipe.rerule.unlearn": entry.UNLEARN,
 }
-END = ";"
-"""The word after each command."""
 FOLDER = "trainer.default_local_dir="
 AT_THE_END = (-1, 1_000_000)
 """Values of trainer.save_freq with which a run of ours has one checkpoint, whatever its number of rows."""
@@ -35,47 +33,32 @@ PUBLISHED = {"rule": "RULE", "rerule": "ReRULE"}
 """Arms of which the paper gives hours, with their names there."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the sizes of the stages that the command line names."""
-    benchmark, model, *words = arguments
-    commands = list(split(words))
+def told(benchmark: str, model: str, commands: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines; `commands`: the words after `python -m`. Raises ValueError where a setting is wrong."""
+    commands = [command for command in commands if command[0] in COMMANDS]
     times = Counter(map(stage_of, commands))
     of_stage = {stage_of(command): command for command in commands}
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
     known = bool(sizes.model_config(model))
     alike: dict[tuple[str, ...], list[str]] = {}  # what stages take: their names
     checkpoints: dict[str, disk.Checkpoints | None] = {}
     hours: dict[str, str] = {}
-    try:
-        for stage in times:
-            config = composed(of_stage[stage], model)
-            checkpoints[stage] = written(config) if known else None
-            alike.setdefault(tuple(taken(config, checkpoints[stage])) if known else (), []).append(stage)
-            hours[stage] = published_hours(stage, benchmark, config)
-    except ValueError as error:
-        return io.fail(error, 2)
+    for stage in times:
+        config = composed(of_stage[stage], model)
+        checkpoints[stage] = written(config) if known else None
+        alike.setdefault(tuple(taken(config, checkpoints[stage])) if known else (), []).append(stage)
+        hours[stage] = published_hours(stage, benchmark, config)
     if not known:
         reason = f"{model} and the cache of the Hub have no config.json" if model else "it is not made yet"
-        print(f"# size of the model, memory and disk: not known, because {reason}")
+        yield f"# size of the model, memory and disk: not known, because {reason}"
     for lines, stages in alike.items():
-        print("#", ", ".join(f"{one} ({times[one]} times)" if times[one] > 1 else one for one in stages))
+        yield "# " + ", ".join(f"{one} ({times[one]} times)" if times[one] > 1 else one for one in stages)
         for line in (*lines, *(f"hours of {stage}: {hours[stage]}" for stage in stages)):
-            print(f"#   {line}")
+            yield f"#   {line}"
     if all(one and one.parts for one in checkpoints.values()):
         most = sum(times[stage] * one.most for stage, one in checkpoints.items() if one)
-        print(f"# checkpoints and models of all stages: up to {most / disk.GB:,.1f} GB")
-    print("# evaluation and report: not known")
-    return 0
-
-
-def split(words: Sequence[str]) -> Iterator[list[str]]:
-    """The commands, each without END."""
-    command: list[str] = []
-    for word in words:
-        if word == END:
-            yield command
-            command = []
-        else:
-            command.append(word)
+        yield f"# checkpoints and models of all stages: up to {most / disk.GB:,.1f} GB"
+    yield "# evaluation and report: not known"
 
 
 def stage_of(command: Sequence[str]) -> str:
@@ -85,8 +68,8 @@ def stage_of(command: Sequence[str]) -> str:
 
 
 def composed(command: Sequence[str], model: str) -> DictConfig:
-    """The resolved settings of `python -m MODULE SETTING...` for MODEL. Raises SettingsError."""
-    config = entry.composed(COMMANDS[command[2]], command[3:])
+    """The resolved settings of MODULE SETTING... for the model. Raises SettingsError."""
+    config = entry.composed(COMMANDS[command[0]], command[1:])
     stage2 = "actor_rollout_ref" in config
     OmegaConf.update(config, "actor_rollout_ref.model.path" if stage2 else "model.path", model)
     OmegaConf.resolve(config)
@@ -131,7 +114,3 @@ def published_hours(stage: str, benchmark: str, config: DictConfig) -> str:
             hours = row.values["hours with validation"]
             return f"{hours} for the whole benchmark, from the paper ({row.source})"
     return "not known"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

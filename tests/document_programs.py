@@ -73,10 +73,12 @@ def _check(command: CommandLine) -> None:
     elif program.endswith(".sh"):
         if not (ROOT / program).is_file():
             raise ValueError(f"{program} does not exist")
-        shared = [f"examples/{name}.sh" for name in ("common", "benchmark")]
-        script = "\n".join((ROOT / name).read_text() for name in (program, *shared))
+        script = (ROOT / program).read_text()
+        script += "".join(
+            (ROOT / f"{name}.py").read_text() for name in re.findall(r"examples/\w+(?=\.py)", script)
+        )
         for name in command.environment:
-            _require(rf"\$\{{?{name}\b", script, f"{program} reads no variable {name}")
+            _require(rf"\b{name}\b", script, f"{program} reads no variable {name}")
     elif named == "recipe.rerule.check install":
         with mock.patch.object(installation, "faults", return_value=[]):
             installation.command(words[1:])

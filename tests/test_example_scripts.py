@@ -7,6 +7,7 @@ as the commands themselves check them.
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -14,17 +15,20 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub.constants
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.custom import CustomOptions, load
 from data_prep.writers import Writer
-from examples import real_model, stage_sizes
+from examples import before_after, benchmark, quickstart, real, real_model, stages
+from recipe.rerule import chain
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
@@ -42,20 +46,15 @@ from tests.unlearning.made import put_model as put_llama
 ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., tuple[Done, list[list[str]]]]
-STAND_IN = (
-    f"""#!/bin/bash
-# Notes its words; what only names targets or files is run, and what is asked about sizes is kept in SIZES.
-# With FINISHES, it makes the files that tell a script that a step is finished.
-case "$*" in
-  *--list* | *method_files.py*) exec "{sys.executable}" "$@" ;;
-  *stage_sizes.py*) printf '%s\\0' "$@" > "${{SIZES:-/dev/null}}"; exit ;;
-esac
-"""
-    + r"""
+BENCHMARKS = ("rwku", "muse_books", "muse_news", "tofu")
+SCRIPTS: dict[str, Any] = {name: partial(benchmark.script, name) for name in BENCHMARKS}
+SCRIPTS |= {"real": real.script, "quickstart": quickstart.script}
+STAND_IN = r"""#!/bin/bash
+# Notes its words. With FINISHES, it makes the files that tell a script that a step is finished.
 printf '%s\t' "$@" "offline=${HF_HUB_OFFLINE:-0}" >> "$CALLS"; echo >> "$CALLS"
 made() { mkdir -p "$(dirname "$OUT/$1")"; touch "$OUT/$1"; }
-[[ "$*" != *rerule.report* ]] || printf '%s\n' '## Results' '### Paired tests' 'tests' \
-  '## What attacks get out' 'said' '### Figure' > "$OUT/report.md"
+[[ "$*" != *rerule.report* ]] || { mkdir -p "$OUT"; printf '%s\n' '# Results' '### Paired tests' 'tests' \
+  '## What attacks get out' 'said' '### Figure' > "$OUT/report.md"; }
 [ -n "$FINISHES" ] || exit 0
 case "$*" in
   *"data_prep world"*) made world/manifest.json ;;
@@ -71,7 +70,6 @@ case "$*" in
   *rerule.report*) made report.html ;;
 esac
 """
-)
 
 
 def bash(command: str, **variables: str) -> Done:
@@ -83,25 +81,40 @@ def bash(command: str, **variables: str) -> Done:
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the python that only notes."""
+    """The python that only notes."""
     python = tmp_path_factory.mktemp("bin") / "python"
     python.write_text(STAND_IN)
     python.chmod(0o755)
-    return python.parent
+    return python
 
 
 @pytest.fixture
-def run(stand_in: Path, tmp_path: Path) -> Run:
-    """run(command, **variables): what it said, and the words of each call of python; OUT has to be quoted."""
+def run(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> Run:
+    """run(script, *words, **variables): what it said, and the words of each command; OUT has to be quoted."""
 
-    def run(command: str, **variables: str) -> tuple[Done, list[list[str]]]:
+    def run(script: str, *words: str, **variables: str) -> tuple[Done, list[list[str]]]:
         calls = tmp_path / "calls"
         calls.write_text("")
-        settings = {"OUT": f"{tmp_path}/my run", "CALLS": str(calls), "FINISHES": "", **variables}
-        done = bash(f'PATH="{stand_in}:$PATH"; {command}', **settings)
-        return done, [line.split("\t")[:-1] for line in calls.read_text().splitlines()]
+        settings = {"OUT": f"{tmp_path}/my run", "CALLS": str(calls), "FINISHES": "", "HF_HUB_OFFLINE": "0"}
+        with monkeypatch.context() as patched:
+            for name, value in (settings | variables).items():
+                patched.setenv(name, value)
+            patched.setattr(sys, "executable", str(stand_in))
+            patched.setattr(chain, "_LOOK_SECONDS", 0.01)
+            patched.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+            if script == "real":
+                patched.setattr(real.before_after, "show", lambda *_: None)
+            capfd.readouterr()
+            code = stages.run(SCRIPTS[script], words)
+            said = capfd.readouterr()
+        return Done([], code, said.out, said.err), noted(calls)
 
     return run
+
+
+def noted(calls: Path) -> list[list[str]]:
+    """The words of each call of python, without those of what has been set beside them."""
+    return [line.split("\t")[:-1] for line in calls.read_text().splitlines()]
 
 
 def refused(done: Done, line: str) -> None:
@@ -113,24 +126,31 @@ def refused(done: Done, line: str) -> None:
 # What is removed and overwritten.
 
 
-def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: Path) -> None:
-    run_folder.begin(tmp_path / "ours", stage=1)
-    plant(tmp_path, dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), "years of work"))
-    (tmp_path / "b.log").symlink_to(tmp_path / "nowhere")
-    common = "set -euo pipefail; source examples/common.sh;"
-    done = bash(f"{common} cd {tmp_path}; for name in a b c; do new_log $name; done")
-    assert done.stdout.split() == ["a.2.log", "b.1.log", "c.log"]
-    done = bash(f"{common} cleared {tmp_path}/none; cleared {tmp_path}/ours; stage1 {tmp_path}/mine tiny m r")
-    assert done.stdout == f"removed {tmp_path}/ours, which an interrupted run left unfinished\n"
-    refused(done, f"{tmp_path}/mine is unfinished, and no run.json says")
-    assert contents(tmp_path) == dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), b"years of work")
+def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "my run"
+    assert run("real", MODEL="m")[0].returncode == 0
+    run_folder.begin(out / "stage1", stage=1)
+    (out / "stage1.log").write_text("years of work")
+    (out / "stage1.1.log").symlink_to(tmp_path / "nowhere")
+    assert run("real", MODEL="m")[0].returncode == 0
+    assert not (out / "stage1").exists()
+    assert sorted(path.name for path in out.glob("*.log") if path.name[0] in "rs") == [
+        *("report.1.log", "report.log", "rerule.1.log", "rerule.log", "rule.1.log", "rule.log"),
+        *("stage1.1.log", "stage1.2.log", "stage1.log"),
+    ]
+    assert (out / "stage1.log").read_text() == "years of work"
+    plant(out, {"stage1/thesis.tex": "years of work"})
+    refused(run("real", MODEL="m")[0], f"{out}/stage1 is unfinished, and no run.json says")
+    assert (out / "stage1" / "thesis.tex").exists()
 
 
-def test_no_script_removes_or_moves_anything_itself() -> None:
-    for script in (ROOT / "examples").glob("*.sh"):
-        commands = [line.split("#")[0] for line in script.read_text().splitlines()]
-        words = {word for line in commands for word in line.replace("(", " ").replace(";", " ").split()}
-        assert not words & {"rm", "mv", "rmdir", "unlink", "truncate", "shred", "--delete"}, script
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_bash_runs(script: str, tmp_path: Path) -> None:
+    """A script is its program of Python; an option that it does not have is named."""
+    name = script if script == "quickstart" else f"run_{script}"
+    refused(
+        bash(f"bash examples/{name}.sh --dry", OUT=str(tmp_path)), "the one option is --dry-run, not --dry;"
+    )
 
 
 # --dry-run, and the targets that run_rwku.sh takes.
@@ -164,31 +184,26 @@ def test_what_is_printed_and_pasted_is_what_the_script_runs(
     settings = {"DATA": str(data), "MODEL": "owner/it's a model", "SMOKE": smoke}
     settings["TARGETS"] = f"{TEN[0]}\n{TEN[-1]}"
     settings |= {} if script == "real" else {"ARMS": "rule rerule random", "STAGE1_OPTIONS": "optim.lr=1e-7"}
-    out, command = tmp_path / "my run", f"bash examples/run_{script}.sh"
-    dry, calls = run(f"{command} --dry-run", **settings)
-    assert (dry.returncode, calls, out.exists()) == (0, [], False), dry.stderr
-    assert run(command, DRY_RUN="1", **settings)[0].stdout == dry.stdout
-    pasted, calls = run(dry.stdout, **settings)
-    assert pasted.returncode == 0
-    written = contents(out)
-    shutil.rmtree(out)
-    done, calls_of_script = run(command, **settings)
+    dry, calls = run(script, "--dry-run", **settings)
+    assert (dry.returncode, calls, (tmp_path / "my run").exists()) == (0, [], False), dry.stderr
+    assert run(script, DRY_RUN="1", **settings)[0].stdout == dry.stdout
+    lines = [line for line in dry.stdout.splitlines() if not line.startswith("#")]
+    done, calls = run(script, **settings)
     assert done.returncode == 0, done.stderr
-    assert calls == calls_of_script
-    assert written == contents(out)
+    assert [shlex.split(line)[1:] for line in lines] == [words[:-1] for words in calls]
     assert ["recipe.rerule.main" in words for words in calls].count(True) == arms
 
 
 def test_methods_are_printed_before_their_rows_are_made(data: Path, run: Run, tmp_path: Path) -> None:
     own = "--gold mine.csv --limit 8"
     settings = {"DATA": str(data), "SMOKE": "1", "ARM": "npo_gdr", "PREPARE_OPTIONS": own}
-    done, _ = run("bash examples/run_tofu.sh --dry-run", **settings)
+    done, _ = run("tofu", "--dry-run", **settings)
     assert f"--limit 16 --val-rows 8 {own}\n" in done.stdout  # the user's options come last
     (line,) = [line for line in done.stdout.splitlines() if "recipe.rerule.unlearn" in line]
-    named = re.findall(r"(data\.\w+)=\S*?my\\ run/data/(\w+)\.parquet", line)
+    named = re.findall(r"(data\.\w+)=\S*?my run/data/(\w+)\.parquet", line)
     assert named == [("data.forget", "forget_gold"), ("data.retain", "retain")]
     plant(tmp_path, {"my run/data/manifest.json": "{}"})  # without the rows that the method reads
-    refused(run("bash examples/run_tofu.sh --dry-run", **settings)[0], "the method npo_gdr needs")
+    refused(run("tofu", "--dry-run", **settings)[0], "the method npo_gdr needs")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +218,9 @@ def test_methods_are_printed_before_their_rows_are_made(data: Path, run: Run, tm
 )
 def test_targets(variables: dict[str, str], targets: list[str], data: Path, run: Run) -> None:
     settings = {"DATA": str(data / variables.get("inside", "")), "MODEL": "m", **variables}
-    done, _ = run("bash examples/run_rwku.sh --dry-run", **settings)
+    done, _ = run("rwku", "--dry-run", **settings)
     assert done.returncode == 0, done.stderr
-    assert re.findall("^# == (.+)$", done.stdout, re.MULTILINE) == targets
+    assert re.findall("^# (.+): evaluation", done.stdout, re.MULTILINE) == targets
 
 
 NO_ROWS = f"no training rows (rl_rejection_with_fb_neighbor_target.json) in {BARE}: choose "
@@ -213,12 +228,12 @@ NO_TARGET = "there is no target '13_No'; choose from Stephen King, Confucius, "
 
 
 @pytest.mark.parametrize(("target", "line"), [(BARE, NO_ROWS), ("13_No", NO_TARGET)])
-@pytest.mark.parametrize("dry", ["", "--dry-run"])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_a_target_that_cannot_be_made_is_named_before_any_work(
-    dry: str, target: str, line: str, data: Path, run: Run, tmp_path: Path
+    dry: tuple[str, ...], target: str, line: str, data: Path, run: Run, tmp_path: Path
 ) -> None:
     settings = {"DATA": str(data), "MODEL": "m", "TARGETS": f"{TEN[0]}\n{target}"}
-    done, calls = run(f"bash examples/run_rwku.sh {dry}", **settings)
+    done, calls = run("rwku", *dry, **settings)
     refused(done, line)
     assert (calls, (tmp_path / "my run").exists()) == ([], False)
 
@@ -238,37 +253,34 @@ def test_texts_that_a_method_lacks_are_named_before_any_work(data: Path, run: Ru
         ("muse_books", "rule ga", no_book),
         ("tofu", "ga", "tofu has no texts; leave METHOD_ROWS=texts out"),
     ):
-        for dry in ("", "--dry-run"):
-            done, calls = run(f"bash examples/run_{script}.sh {dry}", ARMS=arms, **settings)
+        for dry in ((), ("--dry-run",)):
+            done, calls = run(script, *dry, ARMS=arms, **settings)
             refused(done, line)
             assert (calls, (tmp_path / "my run").exists()) == ([], False)
-    done, _ = run("bash examples/run_rwku.sh --dry-run", ARMS="ga", **settings)
+    done, _ = run("rwku", "--dry-run", ARMS="ga", **settings)
     assert (done.returncode, "forget_text.parquet" in done.stdout) == (0, True), done.stderr
-    done, _ = run("bash examples/run_rwku.sh --dry-run", ARMS="ga", **settings | {"METHOD_ROWS": "text"})
+    done, _ = run("rwku", "--dry-run", ARMS="ga", **settings | {"METHOD_ROWS": "text"})
     refused(done, "METHOD_ROWS is text; choose answers or texts")
 
 
 # What the stages of a dry run take. Llama-3-8B has 8.0303 billion parameters, which take 32.12 GB in float32.
 
 
-def sizes_of(run: Run, tmp_path: Path, script: str, **variables: str) -> int:
-    """The exit code of what a dry run of the script calls, in this process."""
-    kept = tmp_path / "sizes"
-    done, _ = run(f"bash examples/run_{script}.sh --dry-run", SIZES=str(kept), **variables)
+def sizes_of(run: Run, script: str, **variables: str) -> str:
+    """What a dry run says behind its commands."""
+    done, _ = run(script, "--dry-run", **variables)
     assert done.returncode == 0, done.stderr
-    name, *words = kept.read_text().split("\0")[:-1]
-    assert name == "examples/stage_sizes.py"
-    return stage_sizes.main(words)
+    lines = done.stdout.splitlines()
+    last = max(place for place, line in enumerate(lines) if not line.startswith("#"))
+    return "\n".join([*lines[last + 1 :], ""])
 
 
-def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Path, capsys: Any) -> None:
+def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "llama 3").mkdir()
     model = put_config(tmp_path / "llama 3")
     settings = {"DATA": str(data), "MODEL": str(model), "TARGETS": "\n".join(TEN[-2:])}
     settings["ARMS"] = "rerule rule rule_ppo npo_gdr"
-    assert sizes_of(run, tmp_path, "rwku", **settings) == 0
-    told = capsys.readouterr().out
-    assert all(line.startswith("#") for line in told.splitlines())
+    told = sizes_of(run, "rwku", **settings)
     stages = dict(part.split("\n", 1) for part in re.split("^# (?=[a-z])", told, flags=re.MULTILINE)[1:])
     *trained, together, evaluation = stages
     runs = ["stage1", "rerule (2 times), rule", "rule_ppo", "npo_gdr"]
@@ -294,12 +306,9 @@ def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Pat
     assert evaluation == "evaluation and report: not known"
 
 
-def test_what_is_not_known_is_said_and_wrong_settings_are_named(
-    data: Path, made: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_known_is_said_and_wrong_settings_are_named(data: Path, made: Path, run: Run) -> None:
     settings = {"DATA": str(data), "ARM": "rule"}
-    assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert sizes_of(run, "tofu", MODEL="owner/none", **settings).splitlines() == [
         "# size of the model, memory and disk: not known, because owner/none and the cache of the Hub have "
         "no config.json",
         "# stage1, rule",
@@ -307,19 +316,16 @@ def test_what_is_not_known_is_said_and_wrong_settings_are_named(
         "#   hours of rule: 1.8 for the whole benchmark, from the paper (ReRULE paper, 4 A800)",
         "# evaluation and report: not known",
     ]
-    assert sizes_of(run, tmp_path, "tofu", SMOKE="1", **settings) == 0
-    told = capsys.readouterr().out
+    told = sizes_of(run, "tofu", SMOKE="1", **settings)
     assert "disk: not known, because it is not made yet\n# stage1, rule\n" in told
     assert told.count(": not known\n") == 3
     often = {"MODEL": str(made / "model"), "STAGE1_OPTIONS": "trainer.save_freq=10"}
-    assert sizes_of(run, tmp_path, "tofu", **settings, **often) == 0
-    told = capsys.readouterr().out
+    told = sizes_of(run, "tofu", **settings, **often)
     line = "#   disk: not known, because trainer.save_freq gives a checkpoint every so many steps\n"
     assert f"{line}#   hours of stage1: " in told
     assert "all stages" not in told
     wrong = {"STAGE2_OPTIONS": "trainer.total_epoch=1"}
-    assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings, **wrong) == 2
-    assert capsys.readouterr().err.startswith("error: trainer.total_epoch is no setting")
+    refused(run("tofu", "--dry-run", MODEL="m", **settings, **wrong)[0], "trainer.total_epoch is no setting")
 
 
 # The quickstart and the real model.
@@ -327,7 +333,7 @@ def test_what_is_not_known_is_said_and_wrong_settings_are_named(
 
 def test_the_quickstart_attacks_what_it_has_made(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done, commands = run("bash examples/quickstart.sh", OUT=str(out), FINISHES="1")
+    done, commands = run("quickstart", OUT=str(out), FINISHES="1")
     assert done.returncode == 0, done.stderr
     world = f"-m data_prep world --out {out}/world --retain-model offline=1"
     assert " ".join(commands[0]) == world
@@ -339,31 +345,32 @@ def test_the_quickstart_attacks_what_it_has_made(run: Run, tmp_path: Path) -> No
     )
     shown = f"--results {out}/evaluation --attacks {out}/attacks --run rule={out}/rule"
     assert shown in " ".join(commands[-1])
-    done, commands = run("bash examples/quickstart.sh", OUT=str(out), FINISHES="1")
+    done, commands = run("quickstart", OUT=str(out), FINISHES="1")
     assert [" ".join(words) for words in commands] == [world]
-    assert "## Results\n## What attacks get out\nsaid\n" in done.stdout
+    assert "# Results\n## What attacks get out\nsaid\n" in done.stdout
 
 
 @pytest.mark.parametrize("smoke", ["0", "1"])
 def test_the_real_models_commands_are_accepted_and_not_repeated(smoke: str, run: Run, tmp_path: Path) -> None:
     out, settings = tmp_path / "out", {"OUT": f"{tmp_path}/out", "SMOKE": smoke, "FINISHES": "1"}
-    done, commands = run("bash examples/run_real.sh", **settings)
+    done, commands = run("real", **settings)
     assert done.returncode == 0, done.stderr
-    started = [words[words[0] == "-m"].removeprefix("recipe.rerule.") for words in commands]
-    steps = "examples/real_model.py data_prep sft main main unlearn evaluate evaluate report"
-    assert started == [*steps.split(), "examples/before_after.py"]
+    started = [words[1].removeprefix("recipe.rerule.") for words in commands]
+    steps = "examples.real_model data_prep sft main main unlearn evaluate evaluate report"
+    assert started == steps.split()
+    assert [words[-1] for words in commands] == ["offline=0", *["offline=1"] * 8]
     for words in commands:
         if words[1] in HYDRA:
             assert composed(words[1], tuple(words[2:-1])).platform.name == "cpu"
     shown = f"--model original={out}/model --model rule={out}/rule --model rerule={out}/rerule"
     assert shown in " ".join(commands[7])
-    _, commands = run("bash examples/run_real.sh", **settings)
-    assert [words[0] for words in commands] == ["examples/real_model.py", "examples/before_after.py"]
-    line = f"{out} was not made by this script with these settings: give another OUT, or delete {out}\n"
-    refused(run("bash examples/run_real.sh", **settings, MODEL="mine")[0], line)
+    _, commands = run("real", **settings)
+    assert [words[1] for words in commands] == ["examples.real_model"]
+    line = f"{out} was made with other values of MODEL: give another OUT, or delete {out}\n"
+    refused(run("real", **settings, MODEL="mine")[0], line)
 
 
-def test_four_answers_before_and_after(tmp_path: Path) -> None:
+def test_four_answers_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = {9: "retain", 1: "forget", 2: "forget", 3: "forget", 4: "forget", 7: "retain"}
     rows = [
         response(name, n, f"{name}\nsays {n}", side=side, rouge_l=float(n != 2))
@@ -371,13 +378,12 @@ def test_four_answers_before_and_after(tmp_path: Path) -> None:
         for n, side in sides.items()
     ]
     tidy.from_rows(rows).to_parquet(tmp_path / tidy.FILE)
-    done = bash(f"python examples/before_after.py {tmp_path} base rerule")
-    assert done.returncode == 0, done.stderr
+    before_after.show(tmp_path, ["base", "rerule"])
     shown = [
         f"Question {index}?  [{sides[index]}]\n  base    base says {index}\n  rerule  rerule says {index}\n"
         for index in (1, 3, 7, 9)
     ]
-    assert done.stdout == "\n" + "\n".join(shown)
+    assert capsys.readouterr().out == "\n" + "\n".join(shown)
 
 
 # The benchmarks.
@@ -434,10 +440,10 @@ def script(run: Run, made: Path, tmp_path: Path) -> Run:
             out.mkdir()
             if benchmark == "rwku":  # with a folder for each target
                 (out / "data").mkdir()
-                (out / "data" / "manifest.json").write_text("{}")
+                (out / "data" / "manifest.json").write_text(json.dumps({"targets": [TARGET]}))
             (out / "data" / TARGET if benchmark == "rwku" else out / "data").symlink_to(data)
         usual = {"OUT": str(out), "MODEL": str(made / "model"), "DATA": "unused"}
-        done, commands = run(f"bash examples/run_{benchmark}.sh", **usual | variables)
+        done, commands = run(benchmark, **usual | variables)
         return done, [words[1:-1] for words in commands if words[0] == "-m"]
 
     return script
@@ -562,13 +568,10 @@ def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     done, commands = script("tofu", ARMS=" rule  rerule npo_gdr ")
     assert (done.returncode, commands) == (0, []), done.stderr
     # What was made from another model or other rows is not taken for this one's.
-    told = "says that what is there was made with other values of"
-    done, commands = script("tofu", ARMS="rule rerule npo_gdr", MODEL="another")
-    refused(done, f"{out}/model.txt {told} MODEL METHOD_ROWS: give another OUT, or delete {out}\n")
-    plant(out, {"rows.txt": "DATA: other rows\n"})
-    done, more = script("tofu", ARMS="rule rerule npo_gdr")
-    refused(done, f"{out}/rows.txt {told} DATA SMOKE")
-    assert commands == more == []
+    for name in ("MODEL", "DATA"):
+        done, commands = script("tofu", ARMS="rule rerule npo_gdr", **{name: "texts"})
+        refused(done, f"{out} was made with other values of {name}: give another OUT, or delete {out}\n")
+        assert commands == []
 
 
 def test_targets_of_rwku_have_a_report_each_and_one_together(script: Run, tmp_path: Path) -> None:

@@ -17,19 +17,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
-import os
-import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule import about, io, process
+from recipe.rerule import about, chain, io, process
+from recipe.rerule.chain import Part
 from recipe.rerule.evaluation.tasks.over_refusal import harmless_questions
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
@@ -40,15 +34,6 @@ BROKEN = 3
 BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
 _STAGE1, _TEMPLATE = "stage1:", "data.apply_chat_template_kwargs"
-_WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
-_TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
-"""Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
-_SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
-_LEFT = re.compile(r"(.*?), .*about (\d+) s left")
-_BAR = re.compile(r"(.+?: +\d+%)\|.*\[[\d:]+<([\d:]+),")
-"""A bar of tqdm, with its own time left."""
-_LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
-"""Between two looks at a log, and two lines of progress in a file; characters of that line on a terminal."""
 _DESCRIPTION = """\
 Make a model forget what it knows about one thing, or what a file of questions asks about it, and keep
 everything else. The command makes the rows, trains, evaluates on questions that were held out, attacks the
@@ -115,23 +100,6 @@ def _parser() -> ArgumentParser:
 # ---- the parts ----
 
 
-@dataclass(frozen=True)
-class Part:
-    """A command of the chain.
-
-    Attributes:
-        name: of its log.
-        does: what it does, for the reader.
-        words: those after `python -m`.
-        finished: whether its result is there, so that it is not run again.
-    """
-
-    name: str
-    does: str
-    words: Sequence[str]
-    finished: bool
-
-
 def plan(options: argparse.Namespace, model: str) -> list[Part]:
     """All parts in their order, as far as is known now what is finished and what the rows allow.
 
@@ -180,14 +148,14 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         second += [process.override("data.train_files", data / "train.parquet")]
         second += [process.override("data.val_files", data / "val.parquet"), folder, *set2]
         start, there = "actor_rollout_ref.model.path", _has_model(stage1)
-        done = any(b"stage 2 finished: " in log.read_bytes() for log in _logs(out, method))
+        done = any(b"stage 2 finished: " in log.read_bytes() for log in chain.logs(out, method))
         check1 = ["recipe.rerule.check", "stage1", *first]
         check2 = ["recipe.rerule.check", "stage2", process.override(start, model), *second]
         train = ["recipe.rerule.main", process.override(start, stage1 / "model"), *second]
         parts += [
             Part("check_stage1", "check of stage 1", check1, there),
             Part("check_stage2", "check of stage 2", check2, done),
-            Part("stage1", "stage 1: refusals", ["recipe.rerule.sft", *first], there),
+            Part("stage1", "stage 1: refusals", ["recipe.rerule.sft", *first], there, anew=stage1),
             Part(method, "stage 2: rewards on both sides", train, done),
         ]
         # The last step: on a real model, the best step by validation on few rows was worse.
@@ -199,7 +167,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         ]
         saved = "checkpoint.save_contents=[hf_model]"  # without what only a resumed run reads
         words = ["recipe.rerule.unlearn", f"method={method}", *first, *files, folder, saved, *set2]
-        parts += [Part(method, f"training by {method}", words, _has_model(run))]
+        parts += [Part(method, f"training by {method}", words, _has_model(run), anew=run)]
         models, runs = [f"{method}={run / 'model'}"], []
 
     template = {one.partition(f"{_TEMPLATE}.")[2] for one in options.set} - {""}
@@ -225,7 +193,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
         parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
         # Attacks that were refused have a log and no folder.
-        results += ["--attacks", f"{attacks}"] if attacks.is_dir() or not _logs(out, "attacks") else []
+        results += ["--attacks", f"{attacks}"] if attacks.is_dir() or not chain.logs(out, "attacks") else []
     words = ["recipe.rerule.report", "--title", _target(options) or options.facts.stem, "--base", BASE]
     words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
@@ -253,16 +221,6 @@ def _has_model(run: Path) -> bool:
     return (run / "model" / "config.json").is_file()
 
 
-def _log(out: Path, part: str, number: int) -> Path:
-    return out / (f"{part}.{number}.log" if number else f"{part}.log")
-
-
-def _logs(out: Path, part: str) -> list[Path]:
-    """The logs of a part that are there."""
-    names = (_log(out, part, number) for number in itertools.count())
-    return list(itertools.takewhile(os.path.lexists, names))
-
-
 def _hash(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -284,7 +242,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     from recipe.rerule.evaluation.verdict import rounds, verdict
     from recipe.rerule.runs import run_folder
 
-    out, started, warned = options.out, time.monotonic(), set[str]()
+    out = options.out
     options.platform = options.platform or process.platform_here()
     if options.earlier:
         method = earlier(options)[0][1]["method"]
@@ -294,27 +252,16 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
         options.facts, options.name = out / ABOUT, options.name or " and ".join(options.about)
     settings = _checked(options)
     if options.dry_run:
-        for part in plan(options, options.model):
-            print(f"# {part.does}{', finished before' if part.finished else ''}\n{_shown(part)}")
+        print(chain.printed(plan(options, options.model)))
         return 0
     models = resolve_models([f"{BASE}={options.model}"])
     check_models(models)
     with run_folder.held(out, "--out"):
         io.write(out / SETTINGS, settings.encode())
-        for run in {out / "stage1", out / options.method} - {out / name for name in _REINFORCED}:
-            if run.exists() and not _has_model(run):  # only stage 2 can go on from a checkpoint
-                run_folder.remove_unfinished(run)
-        for number in itertools.count():
-            parts = plan(options, f"{models[0].path}")
-            if number == len(parts):
-                break
-            part = parts[number]
-            doing.append(f"{number + 1}/{len(parts)} {part.does}")
-            told = ", finished before" if part.finished else ""
-            print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
-            if not part.finished and (code := run_part(out, part, warned)):
-                if (part.name, code) != ("attacks", 2):
-                    return code
+        for part, code in chain.followed(lambda: plan(options, f"{models[0].path}"), out, doing):
+            if code and (part.name, code) != ("attacks", 2):
+                return code
+            if code:
                 io.warn("these rows allow no attack; the report and what follows are without attacks")
             if part.name == "about":
                 io.write(out / SETTINGS, _checked(options).encode())  # with the rows that are there now
@@ -341,10 +288,6 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
                 lines.append(f"NOT within the limits: forget recall of {name} is {limit}.")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
-
-
-def _shown(part: Part) -> str:
-    return shlex.join(["python", "-m", *part.words])
 
 
 def _checked(options: argparse.Namespace) -> str:
@@ -398,92 +341,6 @@ def _checked(options: argparse.Namespace) -> str:
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
     return "\n".join([*lines, ""])
-
-
-def run_part(out: Path, part: Part, warned: set[str]) -> int:
-    """Run a part and show how far it is: its exit code, with one line on stderr where that is not 0."""
-    log = _log(out, part.name, len(_logs(out, part.name)))
-    print(f"  {_shown(part)} > {shlex.quote(f'{log}')} 2>&1", flush=True)
-    progress = Progress(warned)
-    with log.open("xb") as written, log.open("rb") as read:
-        words = [sys.executable, "-m", *part.words]
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
-        started = process.Started(child.pid)
-        with started.followed(), process.last_act(started.kill):
-            try:
-                while child.poll() is None:
-                    time.sleep(_LOOK_SECONDS)
-                    progress.show(read.read())
-            except process.Stopped as stopped:  # Ctrl-C reaches the child too, and a second time is nothing
-                child.send_signal(signal.Signals[str(stopped)])
-                child.wait()
-                raise
-            finally:
-                started.end(grace=0)
-                progress.end(read.read())
-    if not (code := child.returncode):
-        return 0
-    lines = re.split(r"[\r\n]+", log.read_text("utf-8", errors="replace"))
-    ended = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-    told = [f"error: {part.does} ended with {ended}", *(one for one in lines if one.startswith("error: "))]
-    print(f"{told[-1]}; the whole output is in {log}", file=sys.stderr, flush=True)
-    return code if code > 0 else 128 - code
-
-
-class Progress:
-    """How far a part is: the time so far and, where its log allows it, the time left and what is done now.
-
-    On a terminal it is one line, written again and again; in a file a line a minute.
-
-    Args:
-        warned: the warnings that were passed on, since a check and its training give the same ones.
-    """
-
-    def __init__(self, warned: set[str]) -> None:
-        self._started = self._shown = time.monotonic()
-        self._warned, self._rest, self._doing = warned, b"", ""
-        self._first: tuple[float, float] | None = None  # a time, and the share that was done then
-        self._end = 0.0  # when it will have ended, as far as is known
-        self._clear = "\r\x1b[K" if sys.stdout.isatty() else ""
-
-    def show(self, more: bytes) -> None:
-        """After so much more of the log."""
-        *lines, self._rest = re.split(rb"[\r\n]", self._rest + more)
-        for line in lines:
-            self._read(line.decode(errors="replace"))
-        now = time.monotonic()
-        left = f", about {self._end - now:.0f} s left" if self._end > now else ""
-        line = f"  {now - self._started:.0f} s{left}{'; ' if self._doing else ''}{self._doing}"
-        if self._clear:
-            print(f"{self._clear}{line[:_WIDTH]}", end="", flush=True)
-        elif now - self._shown >= _LINE_SECONDS:
-            self._shown = now
-            print(line, flush=True)
-
-    def end(self, more: bytes) -> None:
-        """After the last of the log."""
-        self.show(more)
-        print(end="\n" if self._clear else "", flush=True)
-
-    def _read(self, line: str) -> None:
-        now = time.monotonic()
-        if (found := _WARNING.search(line)) and found[1] not in self._warned:
-            self._warned.add(found[1])
-            print(end=self._clear, flush=True)
-            io.warn(found[1])
-        elif _TOLD.fullmatch(line):
-            print(f"{self._clear}  {line}", flush=True)
-        elif found := _LEFT.match(line):
-            self._doing, self._end = found[1], now + int(found[2])
-        elif found := _SHARE.search(line):
-            step, of, epoch, epochs, percent = (int(group or 0) for group in found.groups())
-            share = step / of if of else (epoch - 1 + percent / 100) / epochs
-            self._doing, self._first = found[0], self._first or (now, share)
-            if gained := share - self._first[1]:
-                self._end = now + (now - self._first[0]) / gained * (1 - share)
-        elif found := _BAR.match(line):
-            parts = reversed(found[2].split(":"))
-            self._doing, self._end = found[1], now + sum(int(part) * 60**i for i, part in enumerate(parts))
 
 
 if __name__ == "__main__":

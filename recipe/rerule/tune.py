@@ -24,10 +24,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import io, process
+from recipe.rerule.chain import Part, run_part
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import read_probes
 from recipe.rerule.evaluation.registry import benchmark_of, benchmarks
-from recipe.rerule.forget import Part, run_part
 from recipe.rerule.training import entry
 
 if TYPE_CHECKING:

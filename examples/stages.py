@@ -1,0 +1,141 @@
+"""What the scripts of this folder share: the stages as parts of a chain, and what a script does with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from os import environ
+from pathlib import Path
+
+from recipe.rerule import chain, io, process
+from recipe.rerule.chain import Part
+from recipe.rerule.process import override
+
+STAGE1 = "stage 1, rejection steering: fine-tuning on refusals"
+_FINISHED = "stage 2 finished: "
+_LINES = {
+    "recipe.rerule.sft": r"stage 1 finished.*",
+    "recipe.rerule.unlearn": r"unlearning finished.*",
+    "recipe.rerule.main": rf"step \d+/\d+ .*|{_FINISHED}.*",
+}
+"""What is shown of a training's output, beside what `chain` shows of every command."""
+Plan = Callable[[], list[Part]]
+
+
+def part(name: str, does: str, words: Sequence[object], finished: bool, anew: Path | None = None) -> Part:
+    """A command whose words may be paths."""
+    return Part(name, does, [*map(str, words)], finished, _LINES.get(str(words[0]), chain.TOLD), anew)
+
+
+def settings(**files: object) -> list[str]:
+    """KEY=VALUE of keys in which "__" stands for a dot."""
+    return [override(key.replace("__", "."), value) for key, value in files.items()]
+
+
+def stage1(out: Path, name: str, model: object, rows: Path, words: Sequence[str], does: str = STAGE1) -> Part:
+    """OUT/NAME/model by stage 1; `words`: experiment=... and further settings."""
+    files = settings(model__path=model, data__train_files=rows, trainer__default_local_dir=out / name)
+    return _fine_tuned(out, name, does, ["recipe.rerule.sft", *words, *files])
+
+
+def unlearn(
+    out: Path, name: str, does: str, model: object, files: Mapping[str, object], words: Sequence[str]
+) -> Part:
+    """OUT/NAME/model by a method that is not reinforcement; `files`: {"data.forget": ...}."""
+    given = [override(key, value) for key, value in files.items()]
+    given += settings(model__path=model, trainer__default_local_dir=out / name)
+    return _fine_tuned(out, name, does, ["recipe.rerule.unlearn", *words, *given])
+
+
+def _fine_tuned(out: Path, name: str, does: str, words: Sequence[object]) -> Part:
+    made = (out / name / "model" / "config.json").is_file()
+    return part(name, does, words, made, anew=out / name)
+
+
+def stage2(out: Path, name: str, does: str, model: Path, data: Path, words: Sequence[str]) -> Part:
+    """OUT/NAME by stage 2, which is finished where its newest log says that its last step is saved."""
+    files = settings(
+        actor_rollout_ref__model__path=model,
+        data__train_files=data / "train.parquet",
+        data__val_files=data / "val.parquet",
+        trainer__default_local_dir=out / name,
+    )
+    logs = chain.logs(out, name)
+    done = (out / name / "latest_checkpointed_iteration.txt").exists() and bool(logs)
+    done = done and _FINISHED in logs[-1].read_text("utf-8", errors="replace")
+    return part(name, does, ["recipe.rerule.main", *words, *files], done)
+
+
+def evaluation(
+    out: Path, name: str, platform: str, data: Path, words: Sequence[object], about: str = ""
+) -> Part:
+    """OUT/NAME: what was answered before a kill is not asked again; `about` begins what it does."""
+    asked = ["recipe.rerule.evaluate", "model", *words, "--platform", platform]
+    asked += ["--probes", data / "probes.parquet", "--out", out / name]
+    does = f"{about}evaluation on phrasings that no stage has trained on"
+    return part(name, does, asked, (out / name / "results.json").exists())
+
+
+def attacks(out: Path, platform: str, data: Path, words: Sequence[object]) -> Part:
+    """OUT/attacks: attacks that a kill left finished are not made again."""
+    asked = ["recipe.rerule.evaluate", "attack", *words, "--platform", platform]
+    asked += [
+        "--probes",
+        data / "probes.parquet",
+        "--train",
+        data / "train.parquet",
+        "--out",
+        out / "attacks",
+    ]
+    does = "attacks: what the models that refuse still know"
+    return part("attacks", does, asked, (out / "attacks" / "attacks.json").exists())
+
+
+def models(**paths: object) -> list[str]:
+    """--model NAME=PATH of each."""
+    return [word for name, path in paths.items() for word in ("--model", f"{name}={path}")]
+
+
+def run(script: Callable[[bool, list[str]], int], arguments: Sequence[str]) -> int:
+    """A script, given whether it only prints its commands, and the list that gets what it is doing.
+
+    Exit codes: that of the part that failed; 2 where something is refused, with one line on stderr.
+    """
+    doing: list[str] = []
+    with process.stoppable(lambda: f"the same command goes on with {doing[-1]}" if doing else ""):
+        try:
+            if [*arguments] not in ([], ["--dry-run"]):
+                told = "settings are environment variables"
+                raise ValueError(f"the one option is --dry-run, not {' '.join(arguments)}; {told}")
+            return script(bool(arguments) or environ.get("DRY_RUN", "0") not in ("", "0"), doing)
+        except (ValueError, OSError) as error:
+            return io.fail(error, 2)
+
+
+def follow(plan: Plan, out: Path, doing: list[str]) -> int:
+    """Run all parts: 0, or the exit code of the first that failed. Raises ValueError, OSError."""
+    return next((code for _, code in chain.followed(plan, out, doing) if code), 0)
+
+
+def keep(out: Path, values: Mapping[str, str]) -> None:
+    """Say in OUT/settings.txt what OUT is made with. Raises ValueError where it is made with other values."""
+    file, lines = out / "settings.txt", [f"{name}: {value}" for name, value in values.items()]
+    before = file.read_text("utf-8").splitlines() if file.exists() else lines
+    if changed := [line.partition(":")[0] for line in lines if line not in before]:
+        told = f"{out} was made with other values of {', '.join(changed)}"
+        raise ValueError(f"{told}: give another OUT, or delete {out}")
+    out.mkdir(parents=True, exist_ok=True)
+    io.write(file, "\n".join([*lines, ""]).encode())
+
+
+def show(report: Path) -> None:
+    """Print the results of a report in Markdown, and what attacks get out, if it is there."""
+    text = report.read_text("utf-8") if report.is_file() else ""
+    print(text.partition("\n### Paired tests")[0])
+    _, heading, section = text.partition("## What attacks get out")
+    print(heading + section.partition("\n###")[0])
+
+
+def main(script: Callable[[bool, list[str]], int]) -> None:
+    """Run a script as a program."""
+    sys.exit(run(script, sys.argv[1:]))
