@@ -68,6 +68,18 @@ NUMBERED = {
 }
 DEVICES = (1, 2, 4, 8, 16, 32)
 """Others cannot share the 256 responses and 32 replayed groups of a step evenly."""
+ON_CPU = ["platform=cpu", "trainer.n_gpus_per_node=1"]
+TRY_STAGE2 = [
+    "trainer.total_training_steps=3", "data.train_batch_size=4", "data.max_response_length=16",
+    "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.max_num_seqs=16",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.actor.optim.lr=1e-4",
+    "replay.min_groups=2", "replay.warmup_steps=1", "replay.groups_per_update=2",
+]  # fmt: skip
+TRY_UNLEARN = [
+    "trainer.total_training_steps=3", "data.train_batch_size=4", "optim.lr=1e-4", "optim.lr_warmup_steps=0",
+]  # fmt: skip
+"""What SMOKE=1 sets."""
 KEPT = ("DATA", "SMOKE", "PREPARE_OPTIONS", "GENERATOR_MODEL", "MODEL", "METHOD_ROWS")
 """Variables that shape what arms share, so that OUT is of one value of them."""
 
@@ -130,10 +142,10 @@ def read_settings(benchmark: str) -> Settings:
         )
     if variable("ARM") and variable("ARMS"):
         raise ValueError(f"ARM is {variable('ARM')} and ARMS is {variable('ARMS')}; give one of them")
-    named, says = words("ARMS") or [variable("ARM", "rerule")], "ARMS names" if variable("ARMS") else "ARM is"
-    if "ARMS" in environ and not environ["ARMS"].strip() and environ["ARMS"]:
+    if variable("ARMS") and not words("ARMS"):
         raise ValueError('ARMS names no arm; give names such as "rule rerule npo_gdr"')
-    for arm in named:
+    says = "ARMS names" if variable("ARMS") else "ARM is"
+    for arm in words("ARMS") or [variable("ARM", "rerule")]:
         if arm in found.arms:
             raise ValueError(f"ARMS names {arm} twice; name each arm once")
         found.arms[arm] = sets(arm, says)
@@ -144,41 +156,22 @@ def read_settings(benchmark: str) -> Settings:
         raise ValueError("MODEL is not set: give the model that is to forget, or SMOKE=1")
     if not variable("DATA"):
         raise ValueError("DATA is not set: give the folder of the benchmark's files, or its name on the Hub")
-    of_stage1 = f"trainer.n_gpus_per_node={min(int(gpus), 8)}"  # on the first node, in batches of 8 rows
-    # No optimiser is saved: a method that was killed starts again.
-    once = "checkpoint.save_contents=[hf_model]"
     if found.smoke:
-        one = ["platform=cpu", "trainer.n_gpus_per_node=1"]
         length = (
             1024 if variable("MODEL") else 512
-        )  # tokens of a prompt and its response; the small model has no more
+        )  # of a prompt and its response; the small model has no more
         found.prepare = ["--limit", "16", "--val-rows", "8"]
-        found.stage1 = [*one, "optim.lr=1e-3", "trainer.total_epochs=1"]
-        found.stage2 = [
-            *("trainer.resume_mode=auto", *one, "trainer.total_training_steps=3", "data.train_batch_size=4"),
-            *(f"data.max_prompt_length={length - 32}", "data.max_response_length=16"),
-            *("actor_rollout_ref.rollout.n=4", "actor_rollout_ref.actor.ppo_mini_batch_size=4"),
-            *(
-                "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
-                "actor_rollout_ref.actor.optim.lr=1e-4",
-            ),
-            *(
-                f"actor_rollout_ref.rollout.max_model_len={length}",
-                "actor_rollout_ref.rollout.max_num_seqs=16",
-            ),
-            *("replay.min_groups=2", "replay.warmup_steps=1", "replay.groups_per_update=2"),
-        ]
-        found.unlearn = [once, *one, "trainer.total_training_steps=3", "data.train_batch_size=4"]
-        found.unlearn += ["optim.lr=1e-4", "optim.lr_warmup_steps=0"]
+        found.stage1 = [*ON_CPU, "optim.lr=1e-3", "trainer.total_epochs=1"]
+        found.stage2 = [*ON_CPU, *TRY_STAGE2, f"data.max_prompt_length={length - 32}"]
+        found.stage2 += [f"actor_rollout_ref.rollout.max_model_len={length}"]
+        found.unlearn = [*ON_CPU, *TRY_UNLEARN]
     else:
-        found.stage1 = [of_stage1]
-        found.stage2 = [
-            f"trainer.n_gpus_per_node={gpus}",
-            f"trainer.nnodes={nodes}",
-            "trainer.resume_mode=auto",
-        ]
+        of_stage1 = f"trainer.n_gpus_per_node={min(int(gpus), 8)}"  # on the first node, in batches of 8 rows
+        found.stage1, found.unlearn = [of_stage1], [of_stage1]
+        found.stage2 = [f"trainer.n_gpus_per_node={gpus}", f"trainer.nnodes={nodes}"]
         found.stage2 += [] if nodes == "1" else ["+ray_kwargs.ray_init.address=auto"]
-        found.unlearn = [of_stage1, once]
+    found.stage2 += ["trainer.resume_mode=auto"]
+    found.unlearn += ["checkpoint.save_contents=[hf_model]"]  # a method that was killed starts again
     found.prepare += words("PREPARE_OPTIONS")
     if generator := variable("GENERATOR_MODEL"):
         found.prepare += ["--base-url", variable("BASE_URL"), "--model", generator]
