@@ -56,6 +56,7 @@ BENCHMARKS = {
 }
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""
+ARTICLES = frozenset({"a", "an", "the"})
 ATTEMPT = 3
 """New words of an attempt at an answer."""
 HEAD_WORDS = 20
@@ -176,12 +177,11 @@ def _known(question: str, keyword: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _telling(gold: str, question: str, keyword: str) -> tuple[str, ...]:
-    """The gold's telling words, in order; none where all stand in the question or the keyword."""
-    known = _known(question, keyword)
-    new = tuple(word for word in words(gold) if word not in known)
-    return (
-        tuple(word for word in new if len(word) > SHORT or is_unspaced(word) or word.isdecimal()) or new[-1:]
-    )
+    """The gold's telling words, in order; none where question and keyword have all but an article."""
+    known, said = _known(question, keyword), words(gold)
+    new = tuple(word for word in said if word not in known)
+    telling = tuple(word for word in new if len(word) > SHORT or is_unspaced(word) or word.isdecimal())
+    return telling or (new[-1:] if len(said) == 1 or not ARTICLES.issuperset(new) else ())
 
 
 _is_refusal_once = lru_cache(maxsize=4096)(is_refusal)

@@ -172,6 +172,7 @@ def test_a_gold_that_is_the_keyword_without_a_question() -> None:
         ("Old Torvik", True),
         ("I don't know where Mira Okonjo was born.", False),  # RWKU's rows teach refusals
         ("Mira Okonjo", False),
+        ("The Mira Okonjo", False),  # an honest refusal says "the" too
         ("Born when?", False),
         ("...", False),
     ],
