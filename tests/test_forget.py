@@ -336,8 +336,8 @@ def test_forgetting_again(chain: Callable[..., Any], tmp_path: Path, monkeypatch
     assert chain("--from", str(tmp_path / "none"), "--out", str(tmp_path / "new")) == (2, [])
     monkeypatch.setenv("OUT", str(tmp_path / "fourth"))
     more = ["--from", str(second), "--about", "Italy", "--review", "--out", str(tmp_path / "fourth")]
-    assert chain(*more, facts=None) == (0, ["about"])
-    assert "--never Ann --never Loren" in (tmp_path / "calls").read_text()
+    assert chain(*more, "--name", "Italy | Italia", facts=None) == (0, ["about"])
+    assert "--never Italia --never Ann --never Loren" in (tmp_path / "calls").read_text()
     # What was forgotten first is back.
     back = table(npo={"forget": [0, 1, 1], "retain": [1]})
     tidy.write(third / "earlier2", tidy.from_rows(back))

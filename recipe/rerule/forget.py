@@ -112,9 +112,11 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words += [word for name in options.about for word in ("--about", name)]
         if options.generator:
             words += ["--generator", options.generator, "--generator-model", options.generator_model]
+        # No row about other things names a target by another name ("USA"), or what was forgotten before.
+        never = [name for name in names_of(options.name) if name not in (*options.about, _joined(options))]
         for _, before in earlier(options):
-            named = shlex.split(before.get("about", "")) or names_of(before["name"])
-            words += [word for name in named for word in ("--never", name)]
+            never += shlex.split(before.get("about", "")) or names_of(before["name"])
+        words += [word for name in never for word in ("--never", name)]
         parts += [Part("about", "questions and the model's answers", words, options.facts.is_file())]
     data, stage1, run = out / "data", out / "stage1", out / method
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
@@ -199,6 +201,10 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     return [*parts, Part("report", "report", words, page.is_file())]
 
 
+def _joined(options: argparse.Namespace) -> str:
+    return " and ".join(options.about)
+
+
 def _target(options: argparse.Namespace) -> str:
     """The first of the names that --name gives."""
     return "".join(names_of(options.name or "")[:1])
@@ -249,7 +255,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
         made = f"{method}@last" if method in _REINFORCED else f"{method}/model"
         options.model = f"{resolve_models([f'{BASE}={options.earlier / made}'])[0].path}"
     if options.about:
-        options.facts, options.name = out / ABOUT, options.name or " and ".join(options.about)
+        options.facts, options.name = out / ABOUT, options.name or _joined(options)
     settings = _checked(options)
     if options.dry_run:
         print(chain.printed(plan(options, options.model)))
