@@ -31,7 +31,6 @@ What is already done in OUT is reused.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -41,8 +40,8 @@ from os import environ
 from pathlib import Path
 
 from data_prep import rwku
-from examples import method_files, stage_sizes, stages
-from recipe.rerule import chain
+from examples import method_files, stages
+from recipe.rerule import chain, io
 from recipe.rerule.chain import Part
 from recipe.rerule.runs import run_folder
 from recipe.rerule.unlearning import presets
@@ -80,8 +79,9 @@ TRY_UNLEARN = [
     "trainer.total_training_steps=3", "data.train_batch_size=4", "optim.lr=1e-4", "optim.lr_warmup_steps=0",
 ]  # fmt: skip
 """What SMOKE=1 sets."""
-KEPT = ("DATA", "SMOKE", "PREPARE_OPTIONS", "GENERATOR_MODEL", "MODEL", "METHOD_ROWS")
-"""Variables that shape what arms share, so that OUT is of one value of them."""
+OF_ROWS = {"DATA": "", "SMOKE": "0", "PREPARE_OPTIONS": "", "GENERATOR_MODEL": ""}
+OF_MODELS = {"MODEL": "", "METHOD_ROWS": "answers"}
+"""Variables that shape the rows, and what arms share, with their defaults: OUT is of one value of each."""
 
 
 def variable(name: str, default: str = "") -> str:
@@ -210,10 +210,10 @@ def targets(given: Settings) -> list[str]:
     if given.benchmark != "rwku":
         return [""]
     if made.is_file():
-        return list(json.loads(made.read_text("utf-8"))["targets"])
+        return list(io.read_json(made)["targets"])
     asked = variable("TARGETS", "\n".join(PAPER[: 2 if given.smoke else None]))
     names = [] if asked == "all" else list(filter(None, asked.split("\n")))
-    written = bool(variable("GENERATOR_MODEL"))
+    written = "--base-url" in given.prepare
     return [one.name for one in rwku.choose(rwku.target_folders(variable("DATA")), names, written=written)]
 
 
@@ -233,6 +233,7 @@ def check(given: Settings, names: Sequence[str], dry: bool) -> None:
 
 def plan(given: Settings, names: Sequence[str]) -> list[Part]:
     """All parts: rows, those of each target, and of several targets one report together."""
+    check(given, names, dry=True)
     out, benchmark = given.out, given.benchmark
     data, reports, parts = out / "data", list[Path](), list[Part]()
     rows: list[object] = ["data_prep", benchmark.replace("_", "-"), "--source", variable("DATA")]
@@ -282,7 +283,7 @@ def _of_target(given: Settings, name: str) -> list[Part]:
             parts += _by_method(given, name, arm, model)
             asked[arm] = f"{out / name / arm / 'model'}"
             continue
-        of_paper = experiment if arm == "recommended" else experiment.replace("=", "=paper/")
+        of_paper = experiment if arm == "recommended" else f"experiment=paper/{given.benchmark}"
         does = f"{about}stage 2, {arm}: refusal boundary optimisation"
         words = [of_paper, *given.stage2, *sets]
         parts += [stages.stage2(out, f"{of}{arm}", does, start, data, words)]
@@ -324,16 +325,23 @@ def _by_method(given: Settings, name: str, method: str, model: str) -> list[Part
 def script(benchmark: str, dry: bool, doing: list[str]) -> int:
     """Exit code 0, or that of the part that failed. Raises ValueError, OSError."""
     given = read_settings(benchmark)
-    names = targets(given)
+    names, kept = targets(given), {key: variable(key, of) for key, of in (OF_ROWS | OF_MODELS).items()}
+    # What nothing was made with yet may still be corrected.
+    made = {*OF_ROWS} if (given.out / "data" / "manifest.json").exists() else set()
+    if any(path.is_dir() and path.name != "data" for path in given.out.glob("*")):
+        made |= {*OF_MODELS}
+    stages.check_kept(given.out, {key: value for key, value in kept.items() if key in made})
     check(given, names, dry)
     if dry:
         parts = plan(given, names)
         print(chain.printed(parts))
-        planned = [one.words for one in parts if not one.finished]
-        print("\n".join(stage_sizes.told(benchmark, variable("MODEL"), planned)))
+        if planned := [one.words for one in parts if not one.finished]:
+            from examples import stage_sizes  # with torch
+
+            print("\n".join(stage_sizes.told(benchmark, variable("MODEL"), planned)))
         return 0
-    stages.keep(given.out, {name: variable(name) for name in KEPT})
     with run_folder.held(given.out, "OUT"):
+        stages.keep(given.out, kept)
         if code := stages.follow(lambda: plan(given, names), given.out, doing):
             return code
     page = given.out / f"report_{given.name}.html"

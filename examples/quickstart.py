@@ -77,7 +77,7 @@ def script(dry: bool, doing: list[str]) -> int:
             if part.name == "world":
                 _of_this_world(out)
             if part.name == "evaluation":
-                shutil.copyfile(out / "evaluation" / "results.json", out / "results.json")
+                _copied(out / "evaluation" / "results.json", out / "results.json")
     stages.show(out / "report.md")
     print(f"done; open {out / 'report.html'}")
     return 0
@@ -85,12 +85,19 @@ def script(dry: bool, doing: list[str]) -> int:
 
 def _of_this_world(out: Path) -> None:
     """Raises ValueError where what is in `out` was built from another world than the one there now."""
-    manifest, built = out / "world" / "manifest.json", out / BUILT
-    if not built.exists():
-        shutil.copyfile(manifest, built)
-    if built.read_bytes() != manifest.read_bytes():
+    try:
+        _copied(out / "world" / "manifest.json", out / BUILT)
+    except ValueError:
         told = f"what is in {out} was built from another world than {out / 'world'}"
-        raise ValueError(f"{told}: give another OUT, or delete {out}")
+        raise ValueError(f"{told}: give another OUT, or delete {out}") from None
+
+
+def _copied(file: Path, to: Path) -> None:
+    """Copy a file, once. Raises ValueError where another one is there."""
+    if not to.exists() and not to.is_symlink():
+        shutil.copyfile(file, to)
+    if not to.is_file() or to.read_bytes() != file.read_bytes():
+        raise ValueError(f"{to} is not {file}: move it away")
 
 
 if __name__ == "__main__":

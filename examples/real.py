@@ -92,15 +92,17 @@ def script(dry: bool, doing: list[str]) -> int:
     """Exit code 0, or that of the part that failed. Raises ValueError, OSError."""
     out, model = Path(environ.get("OUT") or "outputs/real"), environ.get("MODEL", "")
     smoke = environ.get("SMOKE", "0") == "1"
+    shaping = (CPU, PREPARE, STAGE2, PO, ATTACKS, TRY if smoke else None)
+    rows = hashlib.sha256(ROWS.read_bytes()).hexdigest()
+    kept = {"MODEL": model, "settings": f"{shaping}", "rows": rows}
+    if out.is_dir() and any(out.iterdir()) and not (out / stages.SETTINGS).exists():
+        raise ValueError(f"{out} was not made by this script: give another OUT, or delete {out}")
+    stages.check_kept(out, kept)
     if dry:
         print(chain.printed(plan(out, model, smoke)))
         return 0
-    shaping = (PREPARE, STAGE2, PO, ATTACKS, TRY if smoke else None)
-    rows = hashlib.sha256(ROWS.read_bytes()).hexdigest()
-    if out.is_dir() and any(out.iterdir()) and not (out / "settings.txt").exists():
-        raise ValueError(f"{out} was not made by this script: give another OUT, or delete {out}")
-    stages.keep(out, {"MODEL": model, "settings": f"{shaping}", "rows": rows})
     with run_folder.held(out, "OUT"):
+        stages.keep(out, kept)
         for part, code in chain.followed(lambda: plan(out, model, smoke), out, doing):
             if code:
                 return code

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from recipe.rerule import chain, io, process
 from recipe.rerule.chain import Part
-from recipe.rerule.process import override
 
 STAGE1 = "stage 1, rejection steering: fine-tuning on refusals"
 _FINISHED = "stage 2 finished: "
@@ -19,6 +18,7 @@ _LINES = {
     "recipe.rerule.main": rf"step \d+/\d+ .*|{_FINISHED}.*",
 }
 """What is shown of a training's output, beside what `chain` shows of every command."""
+SETTINGS = "settings.txt"
 Plan = Callable[[], list[Part]]
 
 
@@ -27,24 +27,18 @@ def part(name: str, does: str, words: Sequence[object], finished: bool, anew: Pa
     return Part(name, does, [*map(str, words)], finished, _LINES.get(str(words[0]), chain.TOLD), anew)
 
 
-def settings(**files: object) -> list[str]:
-    """KEY=VALUE of keys in which "__" stands for a dot."""
-    return [override(key.replace("__", "."), value) for key, value in files.items()]
-
-
 def stage1(out: Path, name: str, model: object, rows: Path, words: Sequence[str], does: str = STAGE1) -> Part:
     """OUT/NAME/model by stage 1; `words`: experiment=... and further settings."""
-    files = settings(model__path=model, data__train_files=rows, trainer__default_local_dir=out / name)
-    return _fine_tuned(out, name, does, ["recipe.rerule.sft", *words, *files])
+    files = {"model.path": model, "data.train_files": rows}
+    return _fine_tuned(out, name, does, _words("recipe.rerule.sft", out / name, files, words))
 
 
 def unlearn(
     out: Path, name: str, does: str, model: object, files: Mapping[str, object], words: Sequence[str]
 ) -> Part:
     """OUT/NAME/model by a method that is not reinforcement; `files`: {"data.forget": ...}."""
-    given = [override(key, value) for key, value in files.items()]
-    given += settings(model__path=model, trainer__default_local_dir=out / name)
-    return _fine_tuned(out, name, does, ["recipe.rerule.unlearn", *words, *given])
+    given = {"model.path": model, **files}
+    return _fine_tuned(out, name, does, _words("recipe.rerule.unlearn", out / name, given, words))
 
 
 def _fine_tuned(out: Path, name: str, does: str, words: Sequence[object]) -> Part:
@@ -54,16 +48,18 @@ def _fine_tuned(out: Path, name: str, does: str, words: Sequence[object]) -> Par
 
 def stage2(out: Path, name: str, does: str, model: Path, data: Path, words: Sequence[str]) -> Part:
     """OUT/NAME by stage 2, which is finished where its newest log says that its last step is saved."""
-    files = settings(
-        actor_rollout_ref__model__path=model,
-        data__train_files=data / "train.parquet",
-        data__val_files=data / "val.parquet",
-        trainer__default_local_dir=out / name,
-    )
+    files: dict[str, object] = {"actor_rollout_ref.model.path": model}
+    files |= {f"data.{split}_files": data / f"{split}.parquet" for split in ("train", "val")}
     logs = chain.logs(out, name)
     done = (out / name / "latest_checkpointed_iteration.txt").exists() and bool(logs)
     done = done and _FINISHED in logs[-1].read_text("utf-8", errors="replace")
-    return part(name, does, ["recipe.rerule.main", *words, *files], done)
+    return part(name, does, _words("recipe.rerule.main", out / name, files, words), done)
+
+
+def _words(module: str, run: Path, files: Mapping[str, object], words: Sequence[str]) -> list[str]:
+    """Of a training; later settings win, so that the user's come behind the files."""
+    given = [process.override(key, value) for key, value in files.items()]
+    return [module, words[0], *given, *words[1:], process.override("trainer.default_local_dir", run)]
 
 
 def evaluation(
@@ -117,15 +113,22 @@ def follow(plan: Plan, out: Path, doing: list[str]) -> int:
     return next((code for _, code in chain.followed(plan, out, doing) if code), 0)
 
 
-def keep(out: Path, values: Mapping[str, str]) -> None:
-    """Say in OUT/settings.txt what OUT is made with. Raises ValueError where it is made with other values."""
-    file, lines = out / "settings.txt", [f"{name}: {value}" for name, value in values.items()]
-    before = file.read_text("utf-8").splitlines() if file.exists() else lines
-    if changed := [line.partition(":")[0] for line in lines if line not in before]:
+def check_kept(out: Path, values: Mapping[str, str]) -> None:
+    """Raises ValueError where OUT/settings.txt says that OUT was made with another one of these values."""
+    file = out / SETTINGS
+    before = file.read_text("utf-8").splitlines() if file.exists() else _lines(values)
+    if changed := [line.partition(":")[0] for line in _lines(values) if line not in before]:
         told = f"{out} was made with other values of {', '.join(changed)}"
         raise ValueError(f"{told}: give another OUT, or delete {out}")
-    out.mkdir(parents=True, exist_ok=True)
-    io.write(file, "\n".join([*lines, ""]).encode())
+
+
+def keep(out: Path, values: Mapping[str, str]) -> None:
+    """Write OUT/settings.txt."""
+    io.write(out / SETTINGS, "\n".join([*_lines(values), ""]).encode())
+
+
+def _lines(values: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {value!r}" for name, value in values.items()]
 
 
 def show(report: Path) -> None:

@@ -50,15 +50,17 @@ BENCHMARKS = ("rwku", "muse_books", "muse_news", "tofu")
 SCRIPTS: dict[str, Any] = {name: partial(benchmark.script, name) for name in BENCHMARKS}
 SCRIPTS |= {"real": real.script, "quickstart": quickstart.script}
 STAND_IN = r"""#!/bin/bash
-# Notes its words. With FINISHES, it makes the files that tell a script that a step is finished.
+# Notes its words. What FAILS names ends with 7. With FINISHES, it makes the files of a finished step.
 printf '%s\t' "$@" "offline=${HF_HUB_OFFLINE:-0}" >> "$CALLS"; echo >> "$CALLS"
 made() { mkdir -p "$(dirname "$OUT/$1")"; touch "$OUT/$1"; }
 [[ "$*" != *rerule.report* ]] || { mkdir -p "$OUT"; printf '%s\n' '# Results' '### Paired tests' 'tests' \
   '## What attacks get out' 'said' '### Figure' > "$OUT/report.md"; }
+[[ -z "$FAILS" || "$*" != *"$FAILS"* ]] || exit 7
 [ -n "$FINISHES" ] || exit 0
 case "$*" in
   *"data_prep world"*) made world/manifest.json ;;
   *"data_prep custom"*) made data/manifest.json ;;
+  *"data_prep tofu"*) made data/manifest.json; echo '{}' > "$OUT/data/manifest.json" ;;
   *rerule.sft*) made stage1/model/config.json ;;
   *rerule.unlearn*) made po/model/config.json ;;
   *rerule.main*)
@@ -95,7 +97,8 @@ def run(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
     def run(script: str, *words: str, **variables: str) -> tuple[Done, list[list[str]]]:
         calls = tmp_path / "calls"
         calls.write_text("")
-        settings = {"OUT": f"{tmp_path}/my run", "CALLS": str(calls), "FINISHES": "", "HF_HUB_OFFLINE": "0"}
+        settings = {"OUT": f"{tmp_path}/my run", "CALLS": str(calls), "HF_HUB_OFFLINE": "0"}
+        settings |= {"FINISHES": "", "FAILS": ""}
         with monkeypatch.context() as patched:
             for name, value in (settings | variables).items():
                 patched.setenv(name, value)
@@ -366,6 +369,11 @@ def test_the_real_models_commands_are_accepted_and_not_repeated(smoke: str, run:
     assert shown in " ".join(commands[7])
     _, commands = run("real", **settings)
     assert [words[1] for words in commands] == ["examples.real_model"]
+    done, commands = run("real", **settings | {"OUT": f"{tmp_path}/new", "FAILS": "rerule.main"})
+    assert (done.returncode, [words[1] for words in commands][-2:]) == (
+        7,
+        ["recipe.rerule.sft", "recipe.rerule.main"],
+    )
     line = f"{out} was made with other values of MODEL: give another OUT, or delete {out}\n"
     refused(run("real", **settings, MODEL="mine")[0], line)
 
@@ -527,6 +535,8 @@ def test_arms_share_stage_1_evaluation_and_report(made: Path, script: Run, tmp_p
     options["UNLEARN_OPTIONS"] = "trainer.seed=5"
     done, runs = script("tofu", ARMS="rule rerule npo_gdr recommended random po", **options)
     assert done.returncode == 0, done.stderr
+    for run in (run for run in runs if run[0] == "recipe.rerule.main"):  # Hydra takes the last of two
+        assert run.index("replay.seed=3") > run.index(f"data.val_files={out}/data/val.parquet")
     stages = [run[0].rpartition(".")[2] for run in runs]
     assert stages == ["sft", "main", "main", "unlearn", "main", "main", "unlearn", "evaluate", "report"]
     for stage, run in zip(stages, runs, strict=True):
@@ -567,6 +577,7 @@ def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     (out / "report_rule-rerule-npo_gdr.html").write_text("")
     done, commands = script("tofu", ARMS=" rule  rerule npo_gdr ")
     assert (done.returncode, commands) == (0, []), done.stderr
+    assert script("tofu", ARMS="rule rerule npo_gdr", SMOKE="0", METHOD_ROWS="answers")[0].returncode == 0
     # What was made from another model or other rows is not taken for this one's.
     for name in ("MODEL", "DATA"):
         done, commands = script("tofu", ARMS="rule rerule npo_gdr", **{name: "texts"})
@@ -608,6 +619,18 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
     file = tmp_path / "out/data" / (TARGET if benchmark == "rwku" else "") / "forget_gold.parquet"
     refused(done, f"the method npo_gdr needs {file}, which is not there: {reason}\n")
     assert commands == []
+
+
+def test_what_is_wrong_with_rows_may_be_corrected(run: Run, tmp_path: Path) -> None:
+    """Other rows are made where none were; rows without what a method reads end the script at once."""
+    settings = {"MODEL": "m", "ARMS": "rule npo_gdr", "FINISHES": "1"}
+    done, commands = run("tofu", DATA="wrong", FAILS="data_prep", **settings)
+    assert (done.returncode, len(commands)) == (7, 1)
+    done, commands = run("tofu", DATA="right", **settings)
+    refused(
+        done, f"the method npo_gdr needs {tmp_path}/my run/data/forget_gold.parquet, which is not there: "
+    )
+    assert [words[1] for words in commands] == ["data_prep"]
 
 
 STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"

@@ -25,8 +25,8 @@ from recipe.rerule.runs import run_folder
 TOLD = r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*"
 """Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
 _WARNING = re.compile(r"warning: (.*)")
-_OF_WORKER = re.compile(r".*\x1b\[0m ")
-"""A Ray worker's lines begin with its coloured name."""
+_OF_WORKER = re.compile(r"(\x1b\[\d+m)?\([\w.:]+ pid=\d+[^)]*\)(\x1b\[0m)? ")
+"""A Ray worker's lines begin with its name, which may have a colour."""
 _SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
 _LEFT = re.compile(r"(.*?), .*about (\d+) s left")
 _BAR = re.compile(r"(.+?: +\d+%)\|.*\[[\d:]+<([\d:]+),")
@@ -45,7 +45,7 @@ class Part:
         words: those after `python -m`.
         finished: whether its result is there, so that it is not run again.
         shows: pattern of the lines of its output that a reader wants.
-        anew: a run folder that a killed run cannot be gone on with: what it left is removed first.
+        anew: a run folder that a killed run cannot be gone on with: what it left is removed before all parts.
     """
 
     name: str
@@ -62,8 +62,12 @@ class Part:
 
 
 def printed(parts: Sequence[Part]) -> str:
-    """The commands, each behind a comment, to be pasted into a shell."""
-    return "\n".join(f"# {one.does}{', finished before' * one.finished}\n{one.command}" for one in parts)
+    """The commands, each behind a comment; one that is finished is a comment too."""
+    lines = (
+        f"# {one.does}, finished before\n# {one.command}" if one.finished else f"# {one.does}\n{one.command}"
+        for one in parts
+    )
+    return "\n".join(lines)
 
 
 def followed(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> Iterator[tuple[Part, int]]:
@@ -77,6 +81,10 @@ def followed(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> Ite
     Raises ValueError, OSError: what is in the way of a part is no unfinished run of ours.
     """
     started, warned = time.monotonic(), set[str]()
+    for part in plan():  # before all checks, which would refuse such a folder
+        if part.anew is not None and not part.finished and os.path.lexists(part.anew):
+            run_folder.remove_unfinished(part.anew)
+            print(f"removed {part.anew}, which an interrupted run left unfinished", flush=True)
     for number in itertools.count():
         parts = plan()
         if number == len(parts):
@@ -85,12 +93,7 @@ def followed(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> Ite
         doing.append(f"{number + 1}/{len(parts)} {part.does}")
         told = ", finished before" if part.finished else ""
         print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
-        if part.finished:
-            yield part, 0
-            continue
-        if part.anew is not None and os.path.lexists(part.anew):
-            run_folder.remove_unfinished(part.anew)
-        yield part, run_part(out, part, warned)
+        yield part, 0 if part.finished else run_part(out, part, warned)
 
 
 def logs(out: Path, part: str) -> list[Path]:
@@ -171,7 +174,7 @@ class Progress:
         print(end="\n" if self._clear else "", flush=True)
 
     def _read(self, line: str) -> None:
-        now, line = time.monotonic(), _OF_WORKER.sub("", line)
+        now, line = time.monotonic(), _OF_WORKER.sub("", line, count=1)
         if found := _WARNING.fullmatch(line):
             if found[1] not in self._warned:
                 self._warned.add(found[1])

@@ -53,9 +53,9 @@ def positive(text: str) -> int:
 
 
 def override(key: str, value: object) -> str:
-    """KEY=VALUE for Hydra, which has quotes of its own."""
+    """KEY=VALUE for Hydra, which has quotes of its own, and reads 1e3, true or null as such."""
     text = str(value)
-    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
+    if not re.fullmatch(r"[\w.-]*/[\w./-]*", text, re.ASCII):
         escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
         text = f"'{escaped}'"
     return f"{key}={text}"
