@@ -246,11 +246,7 @@ def plan(given: Settings, names: Sequence[str]) -> list[Part]:
     for name in names:
         parts += _of_target(given, name)
         reports.append(out / name / f"report_{given.name}.html")
-        together += ["--results", out / name / f"evaluation_{given.name}"]
-        for arm in given.arms:
-            together += [] if arm in given.methods else ["--run", f"{arm}={out / name / arm}"]
-        if variable("JUDGE_MODEL"):
-            together += ["--naturalness", out / name / f"naturalness_{given.name}"]
+        together += _reported(given, name)
     if benchmark == "rwku":
         page = out / f"report_{given.name}.html"
         words = ["recipe.rerule.report", *together, "--data", data, "--out", page, "--overwrite"]
@@ -259,6 +255,15 @@ def plan(given: Settings, names: Sequence[str]) -> list[Part]:
         )
         parts += [stages.part("report", "report of all targets together", words, done)]
     return parts
+
+
+def _reported(given: Settings, name: str) -> list[object]:
+    """What a report has of a target: its evaluation, its runs of stage 2, and what a judge says."""
+    of = given.out / name
+    runs = [f"{arm}={of / arm}" for arm in given.arms if arm not in given.methods]
+    judged = ["--naturalness", of / f"naturalness_{given.name}"] if variable("JUDGE_MODEL") else []
+    results = ["--results", of / f"evaluation_{given.name}"]
+    return [*results, *(word for run in runs for word in ("--run", run)), *judged]
 
 
 def _of_target(given: Settings, name: str) -> list[Part]:
@@ -278,30 +283,26 @@ def _of_target(given: Settings, name: str) -> list[Part]:
             stages.stage1(out, f"{of}stage1", model, data / "sft.parquet", words, about + stages.STAGE1)
         ]
         asked["stage1"] = f"{start}"
-    for arm, sets in given.arms.items():
-        if sets is None:
+    for arm, its in given.arms.items():
+        if its is None:
             parts += _by_method(given, name, arm, model)
             asked[arm] = f"{out / name / arm / 'model'}"
             continue
         of_paper = experiment if arm == "recommended" else f"experiment=paper/{given.benchmark}"
         does = f"{about}stage 2, {arm}: refusal boundary optimisation"
-        words = [of_paper, *given.stage2, *sets]
+        words = [of_paper, *given.stage2, *its]
         parts += [stages.stage2(out, f"{of}{arm}", does, start, data, words)]
         asked[arm] = f"{out / name / arm}"
     asking = [*stages.models(**asked), "--most-compared", f"{len(asked)}", *given.evaluate]
     platform = "cpu" if given.smoke else "gpu"
     evaluated, judged = f"evaluation_{given.name}", f"naturalness_{given.name}"
     parts += [stages.evaluation(out, f"{of}{evaluated}", platform, data, asking, about)]
-    report: list[object] = ["recipe.rerule.report", "--results", out / name / evaluated]
-    for arm in given.arms:
-        report += [] if arm in given.methods else ["--run", f"{arm}={out / name / arm}"]
     if judge := variable("JUDGE_MODEL"):
         judging: list[object] = ["recipe.rerule.evaluate", "judge", "--results", out / name / evaluated]
         judging += ["--base-url", variable("BASE_URL"), "--judge-model", judge, "--out", out / name / judged]
         does = f"{about}naturalness, by a judge"
         parts += [stages.part(f"{of}{judged}", does, judging, (out / name / judged).exists())]
-        report += ["--naturalness", out / name / judged]
-    report += ["--data", data, "--out", page]
+    report = ["recipe.rerule.report", *_reported(given, name), "--data", data, "--out", page]
     parts += [stages.part(f"{of}report_{given.name}", f"{about}report", report, False)]
     return [replace(one, finished=True) for one in parts] if page.exists() else parts
 
