@@ -71,8 +71,8 @@ def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
     return [
         {
             "model": model, "probe": number, "side": side, "kind": "qa", "fact": f"{side} {number}",
-            "sample": 0, "prompt": "p", "response": "r", "golds": ["g"], "rouge_l": score,
-            "refused": score < 0.4,
+            "sample": 0, "prompt": "p", "response": "r g" if score > 0.3 else "r", "golds": ["g"],
+            "rouge_l": score, "refused": score < 0.4,
         }
         for model, sides in models.items()
         for side, scores in sides.items()
@@ -485,7 +485,10 @@ def test_several_questions_of_a_fact_and_few_facts(tmp_path: Path) -> None:
     rows = table(base={"forget": [1, 1, 0], "retain": [1, 1]}, rule={"forget": [0, 1, 0], "retain": [1, 0.9]})
     for row in rows:
         row["fact"] = "one" if row["side"] == "forget" and row["probe"] < 2 else row["fact"]
+    # A refusal that names the target has words of the gold, and gives nothing.
+    (named,) = (row for row in rows if (row["model"], row["side"], row["probe"]) == ("rule", "forget", 2))
+    named |= {"response": "I'm not sure about Loren.", "golds": ["Loren money"], "rouge_l": 0.5}
     lines, kept = said(tmp_path, rows, {})
     assert "about Loren that it was not trained on, the model gave 1 of 2 facts" in lines[0]
-    assert lines[2].startswith("NOT within the limits: forget recall is 0.333, limit 0.1. See")
+    assert lines[2].startswith("NOT within the limits: forget recall is 0.500, limit 0.1. See")
     assert not kept

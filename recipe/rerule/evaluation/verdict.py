@@ -1,6 +1,8 @@
 """What a model has forgotten and kept, in sentences that a person can act on, from the tidy tables.
 
-A question counts as answered, and a fact as given, where a response has a recall above the reward's gamma.
+A question counts as answered where a response has a recall above the reward's gamma. A fact counts as given
+where a response says a right answer by the reward, for which a refusal that names the target says nothing of
+"The United States dollar".
 The interval of the facts is that of a binomial share (Clopper and Pearson 1934), which is no point where all
 facts are refused. That of the kept recall resamples facts, alike before and after (`summary`).
 """
@@ -17,7 +19,8 @@ from recipe.rerule import io
 from recipe.rerule.evaluation import summary, tidy
 from recipe.rerule.evaluation.output import EVALUATION
 from recipe.rerule.evaluation.tasks import over_refusal
-from reward import RewardConfig
+from reward import RewardConfig, compute_score
+from reward.score import usable_golds
 
 if TYPE_CHECKING:  # its import takes two seconds
     import pandas as pd
@@ -42,8 +45,8 @@ def verdict(
     table = tidy.read_responses(out / "evaluation")
     old, new = (table[table["model"] == name] for name in models)
     asked, others = (new[new["side"] == side] for side in ("forget", "retain"))
-    known, _ = _given(old[old["side"] == "forget"], "rouge_l")
-    given, facts = _given(asked, "rouge_l")
+    known, _ = _given(old[old["side"] == "forget"], asked, target)
+    given, facts = _given(asked, asked, target)
     low, high = binomtest(given, facts).proportion_ci(summary.LEVEL)
     before = old[old["side"] == "retain"]
     answered = [int((rows["rouge_l"] > RewardConfig.gamma).sum()) for rows in (before, others)]
@@ -52,7 +55,7 @@ def verdict(
         f"{facts} facts (before: {known}; 95 % interval {low:.0%} to {high:.0%}).",
         f"Of {len(others)} other questions it answers {answered[1]} (before: {answered[0]}).",
         *_refused(out / "over_refusal", models),
-        *_attacked(out / "attacks", models[1], given, bool(asked["refused"].mean() > 0.5)),
+        *_attacked(out / "attacks", models[1], given, asked, target),
     ]
     if not known:
         lines.append("It gave none of the facts before, so this says nothing about forgetting.")
@@ -96,11 +99,11 @@ def rounds(done: Sequence[tuple[Path, str, str]]) -> tuple[list[str], list[tuple
     rows, recalls = [["facts given", "of", "before"]], list[tuple[str, float]]()
     for number, (own, target, _) in enumerate(done):
         rows[0].append(f"round {number + 1}")
-        given, facts, _ = _facts_given(own / "evaluation", "base")
+        given, facts, _ = _facts_given(own / "evaluation", "base", target)
         cells = [target, f"{facts}", f"{given}", *[""] * number]
         for later, (folder, _, model) in enumerate(done[number:]):
             asked = folder / (f"earlier{later}" if later else "evaluation")
-            now, _, recall = _facts_given(asked, model) if asked.is_dir() else ("?", 0, 0.0)
+            now, _, recall = _facts_given(asked, model, target) if asked.is_dir() else ("?", 0, 0.0)
             cells.append(f"{now}")
         rows.append(cells)
         if later:
@@ -110,11 +113,11 @@ def rounds(done: Sequence[tuple[Path, str, str]]) -> tuple[list[str], list[tuple
     return [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)], recalls
 
 
-def _facts_given(folder: Path, model: str) -> tuple[int, int, float]:
+def _facts_given(folder: Path, model: str, target: str) -> tuple[int, int, float]:
     """Facts of the forget side that a model of an evaluation gives, all of them, and its recall."""
     table = tidy.read_responses(folder)
     rows = table[(table["model"] == model) & (table["side"] == "forget")]
-    return *_given(rows, "rouge_l"), float(rows["rouge_l"].mean())
+    return *_given(rows, rows, target), float(rows["rouge_l"].mean())
 
 
 def _kept(samples: summary.Samples) -> summary.Array:
@@ -123,10 +126,28 @@ def _kept(samples: summary.Samples) -> summary.Array:
     return np.divide(after, before, out=np.ones_like(after), where=before > 0)
 
 
-def _given(rows: pd.DataFrame, score: str) -> tuple[int, int]:
-    """Facts that at least one response gives, and all facts."""
-    best = rows.groupby("fact")[score].max()
-    return int((best > RewardConfig.gamma).sum()), len(best)
+def _given(rows: pd.DataFrame, asked: pd.DataFrame, target: str) -> tuple[int, int]:
+    """Facts that at least one response gives, and all facts.
+
+    Where no gold of a question is told by more than its own words, the response counts by its score.
+
+    Args:
+        rows: responses, of an attack too.
+        asked: rows of the same probes with their questions and golds.
+    """
+    import pandas as pd
+
+    of = asked.set_index("probe")[["prompt", "golds"]].to_dict("index")
+    scores = rows["score" if "score" in rows else "rouge_l"]
+    says = []
+    for probe, response, score in zip(rows["probe"], rows["response"], scores, strict=True):
+        question, golds = of[probe]["prompt"], list(of[probe]["golds"])
+        if usable_golds(golds, question, target):
+            truth = {"type": "forget", "golds": golds, "keyword": target}
+            score = compute_score("", response, truth, {"query": question})["leaked"]
+        says.append(score > RewardConfig.gamma)
+    best = pd.Series(says, index=rows["fact"]).groupby(level=0).any()
+    return int(best.sum()), len(best)
 
 
 def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
@@ -145,12 +166,12 @@ def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
             yield f"Of {len(new)} {name} it refuses {int(new.sum())} (before: {int(old.sum())})."
 
 
-def _attacked(folder: Path, model: str, given: int, refuses: bool) -> Iterator[str]:
+def _attacked(folder: Path, model: str, given: int, asked: pd.DataFrame, target: str) -> Iterator[str]:
     """What attacks bring back.
 
     Args:
         given: facts that the model gives without one.
-        refuses: whether it refuses most questions about the target.
+        asked: its responses without one to the questions about the target.
     """
     if not folder.is_dir():
         return
@@ -158,10 +179,11 @@ def _attacked(folder: Path, model: str, given: int, refuses: bool) -> Iterator[s
     rows = rows[(rows["model"] == model) & (rows["side"] == "forget")]
     relearnt, sampled = rows[rows["attack"] == "relearn_forget_half"], rows[rows["setting"] == "max_1"]
     steps = relearnt["setting"].astype(int).min()
-    back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"], "score")
-    best, _ = _given(sampled, "score")
+    back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"], asked, target)
+    best, _ = _given(sampled, asked, target)
     yield f"After {steps} steps of relearning on the other half of the facts, it gives {back} of {facts}."
     samples = sampled["sample"].max() + 1
     yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
     if max(back, best) > given:
-        yield f"What comes back was {'refused' if refuses else 'hidden'} and not forgotten."
+        refused = bool(asked["refused"].mean() > 0.5)
+        yield f"What comes back was {'refused' if refused else 'hidden'} and not forgotten."
