@@ -19,7 +19,6 @@ _LINES = {
 }
 """What is shown of a training's output, beside what `chain` shows of every command."""
 SETTINGS = "settings.txt"
-Plan = Callable[[], list[Part]]
 
 
 def part(name: str, does: str, words: Sequence[object], finished: bool, anew: Path | None = None) -> Part:
@@ -108,7 +107,7 @@ def run(script: Callable[[bool, list[str]], int], arguments: Sequence[str]) -> i
             return io.fail(error, 2)
 
 
-def follow(plan: Plan, out: Path, doing: list[str]) -> int:
+def follow(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> int:
     """Run all parts: 0, or the exit code of the first that failed. Raises ValueError, OSError."""
     return next((code for _, code in chain.followed(plan, out, doing) if code), 0)
 

@@ -173,6 +173,7 @@ def test_a_gold_that_is_the_keyword_without_a_question() -> None:
         ("I don't know where Mira Okonjo was born.", False),  # RWKU's rows teach refusals
         ("Mira Okonjo", False),
         ("The Mira Okonjo", False),  # an honest refusal says "the" too
+        ("A", True),  # of several choices
         ("Born when?", False),
         ("...", False),
     ],
