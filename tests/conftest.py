@@ -3,7 +3,10 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -22,3 +25,14 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what is imported by now: it would look at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    from torch import distributed
+
+    store = distributed.FileStore(f"{tmp_path / 'store'}", 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()

@@ -70,9 +70,9 @@ def train(config: DictConfig) -> None:
     with ranks.as_rank(config):
         from verl.utils import distributed
 
-        from recipe.rerule.training import lora, stage1
+        from recipe.rerule.training import fsdp2, stage1
 
-        lora.keep_float32()
+        fsdp2.install()
         distributed.initialize_global_process_group()
         stage1.Stage1Trainer(config).fit()
         distributed.destroy_global_process_group()

@@ -185,15 +185,6 @@ def rows(prompts: list[list[int]], responses: list[list[int]], **settings: objec
     return tu.get_tensordict(columns, non_tensor_dict=settings)
 
 
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
-    store = torch.distributed.FileStore(f"{tmp_path / 'store'}", 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def of_batch(
     model: torch.nn.Module, data: TensorDict, temperature: float, sharing: bool
 ) -> tuple[Tensor, Tensor]:

@@ -12,17 +12,20 @@ import torch
 from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
+from torch.distributed.device_mesh import init_device_mesh
 from transformers import LlamaConfig, LlamaForCausalLM
+from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
-from verl.workers.config import FSDPActorConfig
+from verl.workers.config import FSDPActorConfig, FSDPEngineConfig
+from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.preflight import settings
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.training import lora, worker
+from recipe.rerule.training import fsdp2, worker
 from recipe.rerule.training.worker import (
     ReplayUpdate,
     _reduced,
@@ -184,19 +187,67 @@ def test_vllm_s_highest_rank() -> None:
     assert max(get_args(MaxLoRARanks)) == settings._HIGHEST_RANK
 
 
+@pytest.fixture
+def of_fsdp2(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Puts verl's functions back at the end of the test; to be called before the first stand-in."""
+    for name in ("_build_lora_module", "_build_fsdp_module"):
+        monkeypatch.setattr(FSDPEngine, name, getattr(FSDPEngine, name))
+    fsdp2.install.cache_clear()
+    return monkeypatch
+
+
 @pytest.mark.parametrize(("strategy", "dtype"), [("fsdp2", torch.float32), ("fsdp", torch.bfloat16)])
 def test_adapters_are_trained_in_float32_on_a_base_in_bfloat16(
-    strategy: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    strategy: str, dtype: torch.dtype, of_fsdp2: pytest.MonkeyPatch
 ) -> None:
     """Steps of 1e-6 beside weights of 0.1 vanish in bfloat16. FSDP1's weights have to have one type."""
-    monkeypatch.setattr(FSDPEngine, "_build_lora_module", lambda engine, module: module)
-    lora.keep_float32()
+    of_fsdp2.setattr(FSDPEngine, "_build_lora_module", lambda engine, module: module)
+    fsdp2.install()
     module = torch.nn.ModuleDict({"base": torch.nn.Linear(2, 2), "lora_A": torch.nn.Linear(2, 2)}).bfloat16()
     module["base"].requires_grad_(False)
     engine = SimpleNamespace(engine_config=SimpleNamespace(strategy=strategy))
     built = FSDPEngine._build_lora_module(engine, module)
     assert {weight.dtype for weight in built["base"].parameters()} == {torch.bfloat16}
     assert {weight.dtype for weight in built["lora_A"].parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_verls_fused_forward_finds_the_output_matrix_whole(
+    tied: bool, adapter: bool, of_fsdp2: pytest.MonkeyPatch, one_rank: None
+) -> None:
+    """verl's own engine, sharding and forward, against log_softmax of the model as it was."""
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=16, tie_word_embeddings=tied, **shape))
+    ids, labels = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[2, 3, 4, 5, 6]])
+    if adapter:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    expected = model(input_ids=ids).logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    slopes = torch.autograd.grad(expected.sum(), trained)
+    of_fsdp2.setattr(LlamaForCausalLM, "forward", LlamaForCausalLM.forward)
+    patch_forward_with_backends(model.get_base_model() if adapter else model, True, "torch")
+    fsdp2.install()
+    engine = object.__new__(FSDPEngine)
+    engine.engine_config = FSDPEngineConfig(strategy="fsdp2", mixed_precision={"param_dtype": "fp32"})
+    engine.model_config = SimpleNamespace(
+        use_fused_kernels=True,
+        lora_rank=0,
+        enable_activation_offload=False,
+        enable_gradient_checkpointing=False,
+    )
+    engine.device_mesh = init_device_mesh("cpu", (1,))
+    # It would load the weights, which are there, onto a GPU.
+    of_fsdp2.setattr(transformer_impl, "fsdp2_load_full_state_dict", lambda *of: None)
+    module = engine._build_fsdp_module(model)
+    for _ in range(2):  # the second pass meets what the first one left
+        found = module(input_ids=ids, shift_labels=labels, return_dict=True, temperature=1.0).log_probs
+        torch.testing.assert_close(found, expected.detach())
+        found.sum().backward()
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    for weight, slope in zip(weights, slopes, strict=True):
+        torch.testing.assert_close(weight.grad.full_tensor(), 2 * slope, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", [7, 8])

@@ -1,13 +1,7 @@
-"""LoRA adapters: a model with one, built by peft without memory for its weights, and the adapter's dtype.
-
-verl gives an adapter the dtype of the base weights. With a bfloat16 base (`model_dtype=bf16`) the optimizer
-would keep bfloat16 weights, in which an update below 0.2 to 0.4 % of a weight vanishes. FSDP2 needs one dtype
-for trained weights alone, so there the adapter stays in float32.
-"""
+"""LoRA adapters: a model with one, built by peft without memory for its weights."""
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from pathlib import Path
@@ -64,22 +58,3 @@ def adapter_config(model: DictConfig) -> Any:
         exclude_modules=section["exclude_modules"],
         bias="none",
     )
-
-
-def keep_float32() -> None:
-    """Have verl's FSDP2 engines of this process keep adapters in float32, whatever the base weights are."""
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
-
-    build = FSDPEngine._build_lora_module
-    if hasattr(build, "__wrapped__"):
-        return
-
-    @functools.wraps(build)
-    def build_in_float32(engine: Any, module: Any) -> Any:
-        adapted = build(engine, module)
-        if engine.engine_config.strategy == "fsdp2":
-            for weight in filter(lambda weight: weight.requires_grad, adapted.parameters()):
-                weight.data = weight.data.float()
-        return adapted
-
-    FSDPEngine._build_lora_module = build_in_float32

@@ -27,7 +27,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.platform import sdpa
 from recipe.rerule.replay import ImportanceStats, ReplayConfig, log_ratios, replay_loss, weigh
-from recipe.rerule.training import lora
+from recipe.rerule.training import fsdp2
 from recipe.rerule.training.cluster import SOCKET_NUMBER
 from recipe.rerule.training.sizes import largest_divisor
 
@@ -52,7 +52,7 @@ class ReplayActorWorker(ActorRolloutRefWorker):
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         if sdpa.is_chosen(config.model):
             sdpa.install()
-        lora.keep_float32()
+        fsdp2.install()
         super().__init__(config, *args, **kwargs)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

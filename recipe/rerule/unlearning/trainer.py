@@ -20,7 +20,7 @@ from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 from data_prep.contract import read_sft_rows
 from recipe.rerule.runs import checkpoints, written_model
 from recipe.rerule.schema import plain
-from recipe.rerule.training import lora
+from recipe.rerule.training import fsdp2
 from recipe.rerule.unlearning import hidden
 from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss, counts
@@ -220,7 +220,7 @@ def run(config: DictConfig) -> None:
     """Train as one rank of torch's launcher; `config` is resolved and checked."""
     from verl.utils import distributed
 
-    lora.keep_float32()
+    fsdp2.install()
     distributed.initialize_global_process_group()
     UnlearningTrainer(config).fit()
     distributed.destroy_global_process_group()
