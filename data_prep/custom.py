@@ -36,7 +36,7 @@ from reward import names_of
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
 
 
-_FILES = ("probes", "gold", "retain_of")
+_FILES = ("probes", "gold", "rows_of")
 """Options that name files or folders, of which the manifest holds the names alone."""
 _NAMED = (
     "I have just read about {target}. Now another question: {question}",
@@ -69,9 +69,10 @@ class CustomOptions(shared.Draws):
         metavar="X",
     )
     gold: str | None = shared.GOLD
-    retain_of: str | None = shared.option(
+    rows_of: str | None = shared.option(
         None,
-        "made before: its retain rows for training join, without those that name a target",
+        "made before: its rows for training join, so that what they forget is not learnt again; retain rows "
+        "that name a target do not",
         metavar="FOLDER",
     )
     named_share: float = shared.option(
@@ -103,11 +104,11 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     val = probes
     if options.val_share:
         train, val = _held_out(path, train, options, "val")
-    own = list(train)  # those of --retain-of may name a target already
-    if options.retain_of:
-        file = Path(options.retain_of) / "train.parquet"
-        train += _retain_of(file, [*train, *val, *probes])
-        sources["--retain-of"] = sha256_of_file(file)
+    own = list(train)  # those of --rows-of may name a target already
+    if options.rows_of:
+        file = Path(options.rows_of) / "train.parquet"
+        train += _rows_of(file, [*train, *val, *probes])
+        sources["--rows-of"] = sha256_of_file(file)
     train += _named(own, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
@@ -126,7 +127,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         settings={
             name: Path(given).name if name in _FILES and given else given
             for name, given in asdict(options).items()
-            if given or name not in ("retain_of", "named_share")
+            if given or name not in ("rows_of", "named_share")
         },
         sources=sources,
         notes={"repetitions_of_probes_left_out": left_out},
@@ -157,20 +158,27 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
     return prompts
 
 
-def _retain_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The retain rows of a file that name none of the prompts' targets and ask none of their questions."""
+def _rows_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The rows of a file without the prompts' questions, and without retain rows that name their targets.
+
+    Without its forget rows, training would answer them again: SmolLM2 gave 6 of 8 facts about the United
+    States after it was made to forget Japan (docs/own_data.md).
+    """
     targets = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
     asked = {normalise(prompt.query) for prompt in prompts}
     found = []
     for number, row in enumerate(read_rows(file)):
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        text = " ".join([info["query"], *truth["golds"]])
-        named = any(f" {normalise(target)} " in f" {normalise(text)} " for target in targets)
-        if truth["type"] == "retain" and not named and normalise(info["query"]) not in asked:
-            more = {"mode": info["mode"], "keyword": "", "refusal": "", "fact": info.get("fact") or ""}
-            index, origin = 2 * STREAM + number, f"{file}: row {number}"
-            golds = tuple(truth["golds"])
-            found.append(make_prompt(index, info["query"], "retain", info["subject"], golds, origin, **more))
+        side, query, golds = truth["type"], info["query"], tuple(truth["golds"])
+        text = normalise(" ".join([query, *golds]))
+        named = any(f" {normalise(target)} " in f" {text} " for target in targets)
+        if normalise(query) in asked or (side == "retain" and named):
+            continue
+        # Facts of two files may have the same name, which would make one of them.
+        more = {"mode": info["mode"], "keyword": truth["keyword"] if side == "forget" else "", "refusal": ""}
+        more["fact"] = "" if side == "forget" else info.get("fact") or ""
+        index, origin = 2 * STREAM + number, f"{file}: row {number}"
+        found.append(make_prompt(index, query, side, info["subject"], golds, origin, **more))
     return found
 
 
@@ -206,7 +214,7 @@ def _held_out(
         groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
     rng = random.Random(f"{split}s {options.seed}")
     drawn = [one for group in groups.values() for one in _share(group, share, rng, split == "probe")]
-    sides = {"forget", "retain"} if options.retain_of else {prompt.side for prompt in prompts}
+    sides = {"forget", "retain"} if options.rows_of else {prompt.side for prompt in prompts}
     without = sorted(sides - {prompt.side for prompt in drawn})
     if without:
         raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")

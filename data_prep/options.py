@@ -39,7 +39,7 @@ _INPUTS = (
     "refusal_traces",
     "refusal_phrases",
     "gold",
-    "retain_of",
+    "rows_of",
     "corpora",
     "retain_questions",
 )

@@ -87,9 +87,9 @@ def _parser() -> ArgumentParser:
     text = "a setting of the training that unlearns (stage 2, or the other method), which decides the most; "
     text += "stage1:KEY=VALUE is one of stage 1; repeat the option for more"
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
-    text = "limit: recall of held-out questions about the target (default: %(default)s)"
+    text = "limit: share of held-out questions about the target that are answered (default: %(default)s)"
     add("--forget-at-most", type=float, default=0.1, metavar="X", help=text)
-    text = "limit: recall of other held-out questions, as a share of that before (default: %(default)s)"
+    text = "limit: answers to other held-out questions, as a share of those before (default: %(default)s)"
     add("--retain-at-least", type=float, default=0.9, metavar="X", help=text)
     text = "a table of harmless questions, as XSTest and OR-Bench publish theirs: how many are refused"
     add("--harmless", type=Path, metavar="FILE", help=f"{text}, before and after")
@@ -126,7 +126,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--keyword", options.name] if options.name else []
     words += ["--named-share", f"{options.named_share}"] if options.named_share else []
-    words += ["--retain-of", f"{options.earlier / 'data'}"] if options.earlier else []
+    words += ["--rows-of", f"{options.earlier / 'data'}"] if options.earlier else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
     parts += [Part("rows", "rows", words, made and trained)]
 
@@ -283,15 +283,13 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", *limits)
     if options.earlier:
         former = [(folder, settings["name"], settings["method"]) for folder, settings in earlier(options)]
-        table, recalls = rounds(
-            [*former[::-1], (out, _target(options) or options.facts.stem, options.method)]
-        )
+        table, shares = rounds([*former[::-1], (out, _target(options) or options.facts.stem, options.method)])
         lines += table
-        for name, recall in recalls:
-            if recall > options.forget_at_most:
+        for name, share in shares:
+            if share > options.forget_at_most:
                 kept = False
-                limit = f"{recall:.3f}, limit {options.forget_at_most:g}"
-                lines.append(f"NOT within the limits: forget recall of {name} is {limit}.")
+                limit = f"are answered, limit {options.forget_at_most:g}"
+                lines.append(f"NOT within the limits: {share:.2f} of the questions about {name} {limit}.")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 

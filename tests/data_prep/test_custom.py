@@ -117,9 +117,16 @@ def test_retain_rows_that_name_a_target(tmp_path: Path) -> None:
     assert not any(NAME in prompt.query for prompt in found.probes if prompt.side == "retain")
 
 
-def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
-    """Not what it held out, what names the new target, nor what is asked already."""
-    old = [forget(1), forget(2), retain(1), retain(2), retain(3), retain(4)]
+def test_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
+    """Not what it held out, retain rows that name the new target, nor what is asked already."""
+    old = [
+        forget(1),
+        forget(2, question="Does Old Cy know Ann?", keyword="Ann | A."),
+        retain(1),
+        retain(2),
+        retain(3),
+        retain(4),
+    ]
     old += [retain(5, question="Who met Cy Mill?"), retain(6, answer="cy  mill, the smith")]
     held = [forget(9), retain(7)]
     put_array(tmp_path / "held.json", held)
@@ -128,26 +135,32 @@ def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Old Cy|Cy Mill") for number in range(4)]
     new += [retain(1), *(retain(number, question=f"Is {number} Al?") for number in range(3))]
     earlier = (None, str(tmp_path / "old"))
-    alone, joined = (made(tmp_path, new, probe_share=0.25, retain_of=one) for one in earlier)
+    alone, joined = (made(tmp_path, new, probe_share=0.25, rows_of=one) for one in earlier)
     more = joined.train[len(alone.train) :]
     assert joined.train[: len(alone.train)] == alone.train
     assert joined.probes == alone.probes
+    earlier_forget, more = more[:2], more[2:]
+    assert [(one.query, one.side, one.keyword, one.fact) for one in earlier_forget] == [
+        (old[0]["question"], "forget", NAME, ""),
+        ("Does Old Cy know Ann?", "forget", "Ann | A.", ""),
+    ]
     assert [(one.query, one.golds) for one in more] == [
         (f"What is fact {number} of Bo Fell?", (f"the {number}th",)) for number in (2, 3, 4)
     ]
     assert {one.side for one in more} == {"retain"}
-    assert "retain_of" not in alone.settings
-    assert joined.settings["retain_of"] == "old"
+    assert {*earlier_forget} <= {*joined.stage1}
+    assert "rows_of" not in alone.settings
+    assert joined.settings["rows_of"] == "old"
     own = [forget(n, question=f"Is {n} Cy Mill?", keyword="Cy Mill") for n in range(8)]
     own += [retain(n) for n in range(1, 5)]  # which the earlier data has too
-    found = made(tmp_path, own, probe_share=0.25, val_share=0.5, retain_of=earlier[1])
+    found = made(tmp_path, own, probe_share=0.25, val_share=0.5, rows_of=earlier[1])
     assert not {one.query for one in found.val} & {one.query for one in found.train}
-    named = made(tmp_path, new, probe_share=0.25, retain_of=earlier[1], named_share=1.0)
+    named = made(tmp_path, new, probe_share=0.25, rows_of=earlier[1], named_share=1.0)
     assert not any(
         older.query in one.query for one in named.train if one not in joined.train for older in more
     )
     with pytest.raises(ValueError, match="too few questions of side retain to hold any out"):
-        made(tmp_path, new[:4], probe_share=0.25, retain_of=earlier[1])
+        made(tmp_path, new[:4], probe_share=0.25, rows_of=earlier[1])
 
 
 @pytest.mark.parametrize(

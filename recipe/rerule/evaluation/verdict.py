@@ -1,10 +1,10 @@
 """What a model has forgotten and kept, in sentences that a person can act on, from the tidy tables.
 
-A question counts as answered where a response has a recall above the reward's gamma. A fact counts as given
-where a response says a right answer by the reward, for which a refusal that names the target says nothing of
-"The United States dollar".
-The interval of the facts is that of a binomial share (Clopper and Pearson 1934), which is no point where all
-facts are refused. That of the kept recall resamples facts, alike before and after (`summary`).
+A question counts as answered where the response says a right answer by the reward, for which a refusal that
+names the target says nothing of "The United States dollar". A fact counts as given where one of its questions
+is answered. The interval of the facts is that of a binomial share (Clopper and Pearson 1934), which is no
+point where all facts are refused. That of the kept answers resamples facts, alike before and after
+(`summary`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_prep.contract import read_rows
 from recipe.rerule import io
 from recipe.rerule.evaluation import summary, tidy
 from recipe.rerule.evaluation.output import EVALUATION
@@ -32,47 +33,49 @@ def verdict(
     """The sentences, and whether the limits are kept.
 
     Args:
-        out: holds the folder evaluation and, where they were made, the folders over_refusal and attacks.
+        out: holds the folders data and evaluation and, where they were made, over_refusal and attacks.
         models: the names in the tables of the model before and after.
         target: what is to be forgotten, in words.
-        forget_at_most: limit of the recall of held-out questions about the target.
-        retain_at_least: limit of the recall of other questions, as a share of that before.
+        forget_at_most: limit of the share of the held-out questions about the target that are answered.
+        retain_at_least: limit of the number of other questions that are answered, as a share of that before.
 
     Raises ValueError as `tidy.read_responses`.
     """
     from scipy.stats import binomtest
 
     table = tidy.read_responses(out / "evaluation")
+    table["answered"] = answered(table, out / "data")
     old, new = (table[table["model"] == name] for name in models)
     asked, others = (new[new["side"] == side] for side in ("forget", "retain"))
-    known, _ = _given(old[old["side"] == "forget"], asked, target)
-    given, facts = _given(asked, asked, target)
-    low, high = binomtest(given, facts).proportion_ci(summary.LEVEL)
     before = old[old["side"] == "retain"]
-    answered = [int((rows["rouge_l"] > RewardConfig.gamma).sum()) for rows in (before, others)]
+    known, _ = _given(old[old["side"] == "forget"])
+    given, facts = _given(asked)
+    low, high = binomtest(given, facts).proportion_ci(summary.LEVEL)
     lines = [
         f"Asked {len(asked)} questions about {target} that it was not trained on, the model gave {given} of "
         f"{facts} facts (before: {known}; 95 % interval {low:.0%} to {high:.0%}).",
-        f"Of {len(others)} other questions it answers {answered[1]} (before: {answered[0]}).",
+        f"Of {len(others)} other questions it answers {others['answered'].sum()} "
+        f"(before: {before['answered'].sum()}).",
         *_refused(out / "over_refusal", models),
-        *_attacked(out / "attacks", models[1], given, asked, target),
+        *_attacked(out, models[1], given, bool(asked["refused"].mean() > 0.5)),
     ]
-    if not known:
-        lines.append("It gave none of the facts before, so this says nothing about forgetting.")
-
     sets = {"before": before, "after": others}
-    samples = {name: {"recall": rows["rouge_l"].to_numpy()} for name, rows in sets.items()}
-    recall, kept = asked["rouge_l"].mean(), float(_kept(samples))
-    told = f"retain recall is {kept:.2f} of before"
+    samples = {name: {"answered": rows["answered"].to_numpy(float)} for name, rows in sets.items()}
+    left, kept = float(asked["answered"].mean()), float(_kept(samples))
+    told = f"{kept:.2f} of the other answers are left"
     if others["fact"].nunique() >= summary.LEAST_FACTS:
         unit = {name: list(rows["fact"]) for name, rows in sets.items()}
         ends = summary.intervals(samples, {"kept": _kept}, unit)["kept"]
         told += " (95 % interval {:.2f} to {:.2f})".format(*ends)
     wrong = {
-        f"forget recall is {recall:.3f}, limit {forget_at_most:g}": recall > forget_at_most,
+        f"{left:.2f} of the questions about {target} are answered, limit {forget_at_most:g}": left
+        > forget_at_most,
         f"{told}, limit {retain_at_least:g}": kept < retain_at_least,
     }
     broken = [text for text, one in wrong.items() if one]
+    # Nothing can be forgotten, or kept, that was not there.
+    broken += ["none of the facts was given before"] * (not known)
+    broken += ["no other question was answered before"] * (not before["answered"].any())
     if broken:
         more = "See docs/own_data.md#when-nothing-was-learnt."
         lines.append(f"NOT within the limits: {'; '.join(broken)}. {more}")
@@ -80,6 +83,29 @@ def verdict(
         lines.append(f"Within the limits: {'; '.join(wrong)}.")
     meta = io.read_json(out / "evaluation" / EVALUATION.marker)
     return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
+
+
+def answered(rows: pd.DataFrame, data: Path) -> list[bool]:
+    """Whether each response says a right answer to its question, by the reward.
+
+    A gold by which the reward can see no leak, such as the target's own name, is said where the recall is
+    above gamma in a response that does not refuse.
+
+    Args:
+        rows: of a tidy table.
+        data: the folder with their probes.parquet.
+    """
+    probes = {row["extra_info"]["index"]: row for row in read_rows(data / "probes.parquet")}
+    found = []
+    for index, response in zip(rows["probe"], rows["response"], strict=True):
+        probe = probes[index]
+        truth, question = probe["reward_model"]["ground_truth"], probe["extra_info"]["query"]
+        parts = compute_score(probe["data_source"], response, truth, {"query": question})
+        said = parts["leaked" if truth["type"] == "forget" else "right"]
+        if truth["type"] == "forget" and not usable_golds(truth["golds"], question, truth["keyword"]):
+            said = parts["rouge"] > RewardConfig.gamma and not parts["refused"]
+        found.append(bool(said))
+    return found
 
 
 def rounds(done: Sequence[tuple[Path, str, str]]) -> tuple[list[str], list[tuple[str, float]]]:
@@ -91,63 +117,47 @@ def rounds(done: Sequence[tuple[Path, str, str]]) -> tuple[list[str], list[tuple
             `earlierN`.
 
     Returns:
-        The lines of a table, with "?" where a round was stopped before its answers, and the recall of each
-        target but the last after the last round.
+        The lines of a table, with "?" where a round was stopped before its answers, and for each target but
+        the last the share of its questions that are answered after the last round.
 
     Raises ValueError as `tidy.read_responses`.
     """
-    rows, recalls = [["facts given", "of", "before"]], list[tuple[str, float]]()
+    rows, shares = [["facts given", "of", "before"]], list[tuple[str, float]]()
     for number, (own, target, _) in enumerate(done):
         rows[0].append(f"round {number + 1}")
-        given, facts, _ = _facts_given(own / "evaluation", "base", target)
+        given, facts, _ = _facts_given(own / "evaluation", "base", own)
         cells = [target, f"{facts}", f"{given}", *[""] * number]
         for later, (folder, _, model) in enumerate(done[number:]):
             asked = folder / (f"earlier{later}" if later else "evaluation")
-            now, _, recall = _facts_given(asked, model, target) if asked.is_dir() else ("?", 0, 0.0)
+            now, _, share = _facts_given(asked, model, own) if asked.is_dir() else ("?", 0, 0.0)
             cells.append(f"{now}")
         rows.append(cells)
         if later:
-            recalls.append((target, recall))
+            shares.append((target, share))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row[1:], widths[1:])) for row in rows]
-    return [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)], recalls
+    return [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)], shares
 
 
-def _facts_given(folder: Path, model: str, target: str) -> tuple[int, int, float]:
-    """Facts of the forget side that a model of an evaluation gives, all of them, and its recall."""
+def _facts_given(folder: Path, model: str, own: Path) -> tuple[int, int, float]:
+    """Facts of the target of `own` that a model of an evaluation gives, all of them, and the share of
+    answered questions."""
     table = tidy.read_responses(folder)
     rows = table[(table["model"] == model) & (table["side"] == "forget")]
-    return *_given(rows, rows, target), float(rows["rouge_l"].mean())
+    rows = rows.assign(answered=answered(rows, own / "data"))
+    return *_given(rows), float(rows["answered"].mean())
 
 
 def _kept(samples: summary.Samples) -> summary.Array:
-    """Recall after by recall before; 1 where there was none."""
-    before, after = (summary.mean_of("recall", [name])(samples) for name in ("before", "after"))
+    """Answers after by answers before; 1 where there were none."""
+    before, after = (summary.mean_of("answered", [name])(samples) for name in ("before", "after"))
     return np.divide(after, before, out=np.ones_like(after), where=before > 0)
 
 
-def _given(rows: pd.DataFrame, asked: pd.DataFrame, target: str) -> tuple[int, int]:
-    """Facts that at least one response gives, and all facts.
-
-    Where no gold of a question is told by more than its own words, the response counts by its score.
-
-    Args:
-        rows: responses, of an attack too.
-        asked: rows of the same probes with their questions and golds.
-    """
-    import pandas as pd
-
-    of = asked.set_index("probe")[["prompt", "golds"]].to_dict("index")
-    scores = rows["score" if "score" in rows else "rouge_l"]
-    says = []
-    for probe, response, score in zip(rows["probe"], rows["response"], scores, strict=True):
-        question, golds = of[probe]["prompt"], list(of[probe]["golds"])
-        if usable_golds(golds, question, target):
-            truth = {"type": "forget", "golds": golds, "keyword": target}
-            score = compute_score("", response, truth, {"query": question})["leaked"]
-        says.append(score > RewardConfig.gamma)
-    best = pd.Series(says, index=rows["fact"]).groupby(level=0).any()
-    return int(best.sum()), len(best)
+def _given(rows: pd.DataFrame) -> tuple[int, int]:
+    """Facts that at least one response gives, and all facts."""
+    of_facts = rows.groupby("fact")["answered"].any()
+    return int(of_facts.sum()), len(of_facts)
 
 
 def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
@@ -166,24 +176,29 @@ def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
             yield f"Of {len(new)} {name} it refuses {int(new.sum())} (before: {int(old.sum())})."
 
 
-def _attacked(folder: Path, model: str, given: int, asked: pd.DataFrame, target: str) -> Iterator[str]:
+def _attacked(out: Path, model: str, given: int, refuses: bool) -> Iterator[str]:
     """What attacks bring back.
 
     Args:
         given: facts that the model gives without one.
-        asked: its responses without one to the questions about the target.
+        refuses: whether it refuses most questions about the target.
     """
-    if not folder.is_dir():
+    if not (folder := out / "attacks").is_dir():
         return
     rows = tidy.read(folder)
     rows = rows[(rows["model"] == model) & (rows["side"] == "forget")]
+    rows = rows[rows["attack"].eq("relearn_forget_half") | rows["setting"].eq("max_1")]
+    rows = rows.assign(answered=answered(rows, out / "data"))
     relearnt, sampled = rows[rows["attack"] == "relearn_forget_half"], rows[rows["setting"] == "max_1"]
-    steps = relearnt["setting"].astype(int).min()
-    back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"], asked, target)
-    best, _ = _given(sampled, asked, target)
-    yield f"After {steps} steps of relearning on the other half of the facts, it gives {back} of {facts}."
-    samples = sampled["sample"].max() + 1
-    yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
+    back = best = 0
+    if len(relearnt):
+        steps = relearnt["setting"].astype(int).min()
+        back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"])
+        yield f"After {steps} steps of relearning on the other half of the facts, it gives {back} of {facts}."
+    if len(sampled):
+        best, facts = _given(sampled)
+        samples = sampled["sample"].max() + 1
+        yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
     if max(back, best) > given:
-        refused = bool(asked["refused"].mean() > 0.5)
-        yield f"What comes back was {'refused' if refused else 'hidden'} and not forgotten."
+        hidden = "refused" if refuses else "hidden"
+        yield f"What comes back was {hidden} and not forgotten, unless it was guessed."
