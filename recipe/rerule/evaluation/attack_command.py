@@ -224,6 +224,8 @@ def checked(options: argparse.Namespace) -> Command:
         "budget": options.budget,
         "platform": decoding.platform,
         "dtype": decoding.dtype,
+        "versions": versions(),
+        "context": material.context,
         **({"template": dict(models[0].template)} if models[0].template else {}),
     }
     pieces = pieces_of(plans, models, material, origin)

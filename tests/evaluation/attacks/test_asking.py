@@ -33,6 +33,7 @@ from recipe.rerule.evaluation.attacks import (
 )
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material
 from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
+from recipe.rerule.evaluation.attacks.forward import asked_piece
 from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
 from recipe.rerule.evaluation.engine.models import Model
@@ -220,6 +221,19 @@ def test_probabilities_by_hand():
     assert told["prefilled_spaced/forget/30"] == (begun, " Bern")
 
 
+def test_a_right_answer_behind_a_cue_is_spaced():
+    """As RWKU's prompts end in "Answer:", a model writes " Bern" and never "Bern" behind it."""
+    probes = of_one_kind(range(8), "forget")
+    given = material(probes, asked=tuple(asked(one, "Answer:") for one in probes))
+    begun = ("prefilled/", "prefilled_spaced/")
+    of_each = [one for module in (probability, choice) for one in ask(module, given).requests]
+    spaced = [one.answer[0] == " " for one in of_each if not one.id.startswith(begun)]
+    assert len(spaced) > 8
+    assert all(spaced)
+    piece = asked_piece(given.tokenizer, given.asked[0].request.prompt, "forget0")
+    assert given.tokenizer.decode(piece.ids).endswith("Answer: forget0")
+
+
 def of_one_kind(numbers: range, side: str) -> list[Probe]:
     changes: Any = {"query": "", "section": side}
     return [said(n, f"Who wrote person {n}?", golds=[f"{side}{n}"], **changes) for n in numbers]
@@ -241,6 +255,12 @@ def test_choice_by_hand():
     assert (own[0], len(set(own))) == ("forget3", 4)
     assert all(answer.startswith("forget") for answer in own)  # answers to facts of the same side
     assert prompt_of(asking, "forget/30/without_name/0").messages[0]["content"] == "Who wrote ...?"
+    # Another right answer is no wrong choice.
+    two = replace(of_one_kind(range(4), "forget")[3], golds=["forget3", "forget2"])
+    asking = ask(
+        choice, material([*of_one_kind(range(3), "forget"), two, *of_one_kind(range(5, 8), "forget")])
+    )
+    assert "forget2" not in [one.answer for one in asking.requests if one.id.startswith("forget/30/")]
     with pytest.raises(ValueError, match="no fact to forget has 4 answers of its kind"):
         ask(choice, material(of_one_kind(range(3), "forget")))
 

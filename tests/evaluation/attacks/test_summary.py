@@ -79,6 +79,28 @@ def test_the_excess_of_a_few_facts(a, b, p_value):
     assert (low < mean) == (p_value == 2 / 64)
 
 
+@pytest.mark.parametrize(("facts", "verdict"), [(3, "open"), (5, "open"), (6, "above")])
+def test_a_leak_needs_the_exact_test_too(facts, verdict):
+    """The interval leaves 0 out from 3 of 10 facts on, of whose 2^3 exchanges two are as extreme."""
+    a = {number: float(number < facts) for number in range(10)}
+    rows = pd.concat([of_model("mine", a), of_model("control", dict.fromkeys(a, 0.0))])
+    found = summary.summary(rows, {"none": NONE})["none"]["mine"]
+    assert found.interval[0] > 0
+    assert found.p_value == 2 / 2**facts
+    assert found.verdict() == verdict
+
+
+def test_scores_of_another_kind_are_not_compared_with_those_before():
+    parts = [
+        of_model("mine", dict.fromkeys(range(6), 0.5)).assign(attack=a, setting=s)
+        for a, s in (("none", ""), ("samples", "max_4"), ("samples", "leak_4"))
+    ]
+    declared = {"none": NONE, "samples": {**NONE, "has_before": "max_"}}
+    found = summary.summary(pd.concat(parts), declared)
+    assert found["samples/max_4"]["mine"].gain == 0
+    assert found["samples/leak_4"]["mine"].gain is None
+
+
 def test_a_share_needs_knowledge_that_is_sure():
     whole, nothing, half = (between([value] * 8, [0] * 8) for value in (1, 0, 0.5))
     assert share(half, whole) == (0.5, (0.5, 0.5))

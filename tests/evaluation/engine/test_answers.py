@@ -1,5 +1,6 @@
 """What is kept of an evaluation: what comes back, and what is never taken for an answer."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_a_disk_that_refuses_is_one_line(file):
 
 
 def test_answers_are_of_one_model_prefix_engine_and_version_of_vllm(model_folder, monkeypatch):
-    """Files are known by their content, those that are large by size and time."""
+    """Files are known by their content, those that are large by size, time and pieces."""
     model, other = Model("base", model_folder("one")), Model("base", model_folder("two"))
     monkeypatch.setattr(module, "HASHED_BYTES", 2)
     monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.3")
@@ -89,6 +90,18 @@ def test_answers_are_of_one_model_prefix_engine_and_version_of_vllm(model_folder
     monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.4")
     identities.append(identity_of(model, "cpu", "float32"))
     assert len(set(identities)) == len(identities) == 8
+
+
+def test_two_models_that_an_archive_gave_one_time(model_folder, monkeypatch):
+    monkeypatch.setattr(module, "HASHED_BYTES", 2)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4)
+    files = [model_folder(name) / "model.safetensors" for name in ("one", "two")]
+    for number, file in enumerate(files):
+        file.write_bytes(bytes(640) + bytes([number]) + bytes(639))
+        os.utime(file, ns=(0, 0))
+    found = [module.fingerprint(file.parent)[file.name] for file in files]
+    assert found[0][:2] == found[1][:2] == [1280, 0]
+    assert found[0] != found[1]
 
 
 def test_a_folder_is_ours_alone_for_one_command_at_a_time(file):

@@ -158,7 +158,8 @@ class Attack:
         needs: what it cannot do without.
         higher_is_leak: whether a higher score means that more was left of the knowledge.
         statistic: "mean" of the forget side over facts, or "auc" of the side `others` above the forget side.
-        has_before: whether the score is comparable with the recall before the attack.
+        has_before: whether the score is comparable with the recall before the attack; a text where that holds
+            for the settings that begin with it.
         curve: whether its settings are the steps of one run, of which step 0 is the model before the attack.
         trained_on: of a curve, the words of the report behind "After 8 training steps": "on wrong answers".
     """
@@ -176,7 +177,7 @@ class Attack:
     needs: frozenset[Need] = frozenset()
     higher_is_leak: bool = True
     statistic: Literal["mean", "auc"] = "mean"
-    has_before: bool = True
+    has_before: bool | str = True
     curve: bool = False
     trained_on: str = ""
 

@@ -37,6 +37,7 @@ from recipe.rerule.evaluation.attacks.facts import (
     same_kind_answers,
 )
 from recipe.rerule.evaluation.engine.requests import Answers, Likelihood, PromptText
+from recipe.rerule.evaluation.metrics import right_answer
 
 CHOICES = 4
 """Answers to choose from, the right one among them."""
@@ -67,7 +68,7 @@ def _ask(material: Material, options: Options) -> Asking:
         for setting, prompt in (("", question.prompt), (WITHOUT_NAME, nameless(question))):
             if prompt is not None:
                 name = f"{side}/{question.probe.index}/{setting}"
-                requests = [Likelihood(f"{name}/{n}", prompt, text) for n, text in enumerate(answers)]
+                requests = [right_answer(f"{name}/{n}", prompt, text) for n, text in enumerate(answers)]
                 asked.append((side, setting, question, requests))
 
     def read(answers: Answers) -> list[Row]:

@@ -74,7 +74,7 @@ def same_kind_answers(
         kinds.setdefault(one.kind, {})[one.answer] = None
     found = []
     for one in questions:
-        rest = [other for other in kinds[one.kind] if other != one.answer]
+        rest = [other for other in kinds[one.kind] if other not in one.probe.golds]
         random.Random(f"answers {seed} {one.probe.index}").shuffle(rest)
         found.append([one.answer, *rest])
     return found

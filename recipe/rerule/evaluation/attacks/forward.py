@@ -25,7 +25,8 @@ from torch.nn import Module, ModuleList
 from torch.nn.utils.rnn import pad_sequence
 
 from recipe.rerule.evaluation.engine.encoding import encode_one
-from recipe.rerule.evaluation.engine.requests import Likelihood, PromptText
+from recipe.rerule.evaluation.engine.requests import PromptText
+from recipe.rerule.evaluation.metrics import right_answer
 from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
@@ -73,7 +74,7 @@ def asked_piece(tokenizer: Any, prompt: PromptText, answer: str) -> Piece:
 
     Raises RequestError where the tokenizer cannot turn it into tokens.
     """
-    encoded = encode_one(tokenizer, Likelihood(f"{answer[:40]!r}", prompt, answer))
+    encoded = encode_one(tokenizer, right_answer(f"{answer[:40]!r}", prompt, answer))
     assert encoded.answer_start is not None
     return Piece(encoded.ids[:-1], encoded.answer_start, answer)
 

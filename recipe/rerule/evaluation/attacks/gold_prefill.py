@@ -52,6 +52,7 @@ ATTACKS = (
         tells="The answer is begun with the first tokens of the right answer, which are not scored.",
         default=True,
         quick={"tokens": (1, 2, 4)},
+        has_before=False,  # which is of the whole answer
         ask=_ask,
     ),
 )

@@ -20,7 +20,7 @@ from recipe.rerule.evaluation.attacks.asking import prefilled
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.attacks.prefill import BEGINNINGS
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood
-from recipe.rerule.evaluation.metrics import extraction_strength
+from recipe.rerule.evaluation.metrics import extraction_strength, right_answer
 
 _PLAIN, _PREFILLED, _SPACED = "plain", "prefilled", "prefilled_spaced"
 
@@ -53,7 +53,8 @@ def _ask(material: Material, options: Options) -> Asking:
             (_SPACED, begun, f" {gold}"),
         ):
             name = f"{way}/{side}/{one.probe.index}"
-            requests[way, side, one.probe.index] = Likelihood(name, request.prompt, answer)
+            make = right_answer if way == _PLAIN else Likelihood
+            requests[way, side, one.probe.index] = make(name, request.prompt, answer)
 
     def read(answers: Answers) -> list[Row]:
         found = []

@@ -39,7 +39,7 @@ from recipe.rerule.process import Progress
 
 MOST_BYTES = 8 * 2**30
 """Of changed models on the disk, from which on they are asked and deleted before the next one is made."""
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ ATTACKS = (
         default=True,
         quick={"samples": 16, "k": (1, 4, 16)},
         full={"samples": 64, "k": (1, 4, 16, 64)},
+        has_before="max_",
         ask=_ask,
     ),
 )

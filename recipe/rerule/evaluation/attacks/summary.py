@@ -86,12 +86,13 @@ class Numbers:
     def verdict(self, higher_is_leak: bool = True) -> Verdict | None:
         """Whether the model leaks more than the never-knew model, or less; "open" where that can be chance.
 
-        The interval of the excess decides. None without a never-knew model, and of too few facts.
+        The interval of the excess decides, and the exact test, without which 3 facts of 10 would do. None
+        without a never-knew model, and of too few facts.
         """
-        if self.interval is None:
+        if self.interval is None or self.p_value is None:
             return None
         low, high = self.interval
-        if low <= 0 <= high:
+        if low <= 0 <= high or self.p_value >= TESTED:
             return "open"
         return "above" if (low > 0) == higher_is_leak else "below"
 
@@ -205,7 +206,8 @@ def summary(rows: pd.DataFrame, declared: Declared) -> Results:
         for model in models:
             own, first = parts[attack, setting, model], parts[BEFORE, "", model]
             numbers = _numbers(scores[model], own)
-            if declared[attack]["has_before"]:
+            comparable = declared[attack]["has_before"]
+            if comparable is True or (comparable and setting.startswith(comparable)):
                 numbers |= _gain(own, first)
             if model in excess:
                 pair = samples[model], samples[CONTROL]

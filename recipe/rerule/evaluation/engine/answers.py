@@ -30,7 +30,8 @@ from recipe.rerule.evaluation.engine.requests import Answer
 
 ANSWERS, PIECES, MODELS = "answers.jsonl", "pieces.jsonl", "models"
 HASHED_BYTES = 64 * 2**20
-"""Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
+"""Files up to this size are known by their content; larger ones, of weights, by size, time and pieces."""
+BLOCKS, BLOCK_BYTES = 64, 2**16
 _FORMAT_VERSION = 3
 _BEGINNING = b'{"key": "'
 """Of every file of records."""
@@ -121,15 +122,24 @@ def identity_of(model: Model, platform: str, dtype: str) -> str:
     return digest([*told, fingerprint(model.path)])
 
 
-def fingerprint(model: Path) -> dict[str, str | list[int]]:
-    """The files of a model's folder: SHA-256 of each, of those over HASHED_BYTES size and time of change."""
-    found: dict[str, str | list[int]] = {}
+def fingerprint(model: Path) -> dict[str, str | list[int | str]]:
+    """The files of a model's folder: SHA-256 of each.
+
+    Of those over HASHED_BYTES: size, time of change, and SHA-256 of BLOCKS pieces, because archives can give
+    two models one time.
+    """
+    found: dict[str, str | list[int | str]] = {}
     for path in sorted(filter(Path.is_file, model.iterdir())):
         status = path.stat()
-        if status.st_size > HASHED_BYTES:
-            found[path.name] = [status.st_size, status.st_mtime_ns]
-        else:
+        if status.st_size <= HASHED_BYTES:
             found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            continue
+        blocks = hashlib.sha256()
+        with path.open("rb") as file:
+            for number in range(BLOCKS):
+                file.seek(number * (status.st_size // BLOCKS))
+                blocks.update(file.read(BLOCK_BYTES))
+        found[path.name] = [status.st_size, status.st_mtime_ns, blocks.hexdigest()]
     return found
 
 
