@@ -46,12 +46,12 @@ machine trains another stage-1 model, which is another unit: all arms of a seed 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ from scipy import stats
 
 from benchmarks import what_works
 from benchmarks.what_works import RATE, REWARD_STEPS, STEPS, UPDATE_PROMPTS, Study, train
+from recipe.rerule.evaluation.summary import holm
 from recipe.rerule.training import own_answers
 from recipe.rerule.unlearning import presets
 
@@ -96,6 +97,8 @@ METHOD = (
     "checkpoint.save_contents=[hf_model]",
 )
 STAGE1 = "stage 1"
+CONTRASTS = (("paper", "equal_updates"), ("recommended", "equal_updates"), ("paper", "rule"))
+"""The primary one first."""
 
 
 def main() -> None:
@@ -110,11 +113,35 @@ def planned(lines: list[dict[str, Any]]) -> Iterator[tuple[str, float, int]]:
     tuning = [(arm, rate, TUNING) for arm, rates in RATES.items() for rate in rates]
     yield from tuning
     if {*tuning} <= {(line["arm"], line["rate"], line["seed"]) for line in lines}:
-        for number, seed in enumerate(SEEDS):
-            yield STAGE1, 0.0, seed
-            for arm in [*ARMS, *METHODS]:
-                if number < FEW or arm in FULL:
-                    yield arm, chosen(lines, arm), seed
+        for seed in SEEDS:
+            for arm in arms_of(seed):
+                yield arm, 0.0 if arm == STAGE1 else chosen(lines, arm), seed
+
+
+def arms_of(seed: int) -> list[str]:
+    """The arms of a counted seed, in their order."""
+    few = seed in SEEDS[:FEW]
+    return [STAGE1, *(arm for arm in [*ARMS, *METHODS] if few or arm in FULL)]
+
+
+def usable(lines: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
+    """The lines whose runs need not be made here: those of this platform, and of whole seeds.
+
+    Where another machine left a seed unfinished, its stage-1 model is not here, so this one makes all arms of
+    the seed.
+    """
+    own = [line for line in lines if line["platform"] == study.platform]
+    counts = Counter((line["seed"], line["stage1"]) for line in own)
+    found = []
+    for line in own:
+        seed, of = line["seed"], line["stage1"]
+        all_runs = sum(map(len, RATES.values())) if seed == TUNING else len(arms_of(seed))
+        here = study.stage1_folder(STEERING, seed)
+        if counts[seed, of] == all_runs or (
+            (here / "model" / "config.json").exists() and what_works.weights_hash(here) == of
+        ):
+            found.append(line)
+    return found
 
 
 def chosen(lines: list[dict[str, Any]], arm: str) -> float:
@@ -140,7 +167,7 @@ def make(study: Study) -> None:
     study.rows()
     failed = set[tuple[str, float, int]]()
     while time.monotonic() < study.end:
-        lines = what_works.results(RESULTS)
+        lines = usable(what_works.results(RESULTS), study)
         done = {(line["arm"], line["rate"], line["seed"]) for line in lines}
         run = next((one for one in planned(lines) if one not in done | failed), None)
         if run is None:
@@ -176,7 +203,6 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
     asked = study.evaluation(folder.name, [model], rows_of)
     over = study.evaluation(f"over-{folder.name}", [model], rows_of, "--benchmark", "over_refusal")
     refused = pd.read_parquet(over / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
-    weights = (first / "model" / "model.safetensors").read_bytes()
     for checkpoint in folder.glob("global_step_*"):
         shutil.rmtree(checkpoint)
     return {
@@ -184,7 +210,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         "arm": arm,
         "rate": rate,
         "seed": seed,
-        "stage1": hashlib.sha256(weights).hexdigest()[:12],
+        "stage1": what_works.weights_hash(first),
         "held_out": what_works.held_out(asked / "responses.parquet"),
         "over_refusal": {of: refused[of].round(4).to_dict() for of in ("base", "last")},
         "reward": what_works.reward(folder) if arm in ARMS else None,
@@ -226,14 +252,22 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     shares = pd.DataFrame([_cells(line) for line in lines if line["seed"] in SEEDS])
     if shares.empty:
         return
-    means = shares.drop(columns="seed").groupby("arm", sort=False).mean()
+    means = shares.drop(columns=["seed", "stage1", "platform"]).groupby("arm", sort=False).mean()
     yield from _markdown(means.reset_index(), 3)
-    scores = shares.pivot(index="seed", columns="arm", values="score")
-    for one, other in (("paper", "equal_updates"), ("recommended", "equal_updates"), ("paper", "rule")):
+    unit = ["seed", "stage1", "platform"]
+    scores = shares.pivot(index=unit, columns="arm", values="score")
+    tests = {}
+    for one, other in CONTRASTS:
         if {one, other} <= {*scores}:
-            found = (scores[one] - scores[other]).dropna()
-            models = " ".join(f"{seed}: {of:+.3f}" for seed, of in found.items())
-            yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), p = {flips(found):.4f}"
+            tests[one, other] = (scores[one] - scores[other]).dropna()
+    p_values = {pair: flips(found) for pair, found in tests.items()}
+    secondary = [pair for pair in p_values if pair != CONTRASTS[0]]
+    p_values |= zip(secondary, holm([p_values[pair] for pair in secondary]), strict=True)
+    for (one, other), found in tests.items():
+        models = " ".join(f"{seed}: {of:+.3f}" for (seed, *_), of in found.items())
+        told = f"p = {p_values[one, other]:.4f}{' (Holm)' * ((one, other) in secondary)}"
+        told += f", {len(found)} of {len(SEEDS)} models"
+        yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), {told}"
     yield from _markdown(shares, 2)
 
 
@@ -265,6 +299,8 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
     return {
         "arm": line["arm"],
         "seed": line["seed"],
+        "stage1": line["stage1"],
+        "platform": line["platform"],
         "score": score(line),
         **line["held_out"]["last"],
         **refused,

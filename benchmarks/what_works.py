@@ -267,9 +267,7 @@ class Study:
                 "platform": self.platform,
                 "arm": name,
                 "seed": seed,
-                "stage1": hashlib.sha256((first / "model" / "model.safetensors").read_bytes()).hexdigest()[
-                    :12
-                ],
+                "stage1": weights_hash(first),
                 "held_out": held_out(evaluation / "responses.parquet"),
                 "reward": reward(folder) if arm.stage2 is not None else None,
                 "seconds": round(time.monotonic() - start),
@@ -303,7 +301,8 @@ class Study:
         folder = self.out / f"evaluation-{name}"
         named = [word for each in [f"base={self.model}", *models] for word in ("--model", each)]
         probes = ["--probes", str(self.data / f"{rows}.parquet"), "--out", str(folder), *more]
-        words = ["model", *named, "--platform", self.platform, *probes]
+        # A run that was cut off has left the answers of the model that it had then.
+        words = ["model", *named, "--platform", self.platform, *probes, "--overwrite"]
         if self.platform == "cpu":
             command(folder.with_suffix(".log"), "recipe.rerule.evaluate", *words)
             return folder
@@ -317,10 +316,14 @@ class Study:
                 failed = error
         raise failed
 
+    def stage1_folder(self, settings: tuple[str, ...], seed: int) -> Path:
+        """Where this stage 1 is made."""
+        which = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]
+        return self.out / f"stage1-{which}-{seed}"
+
     def stage1(self, settings: tuple[str, ...], seed: int) -> Path:
         """The run folder of this stage 1, made if it is not there."""
-        which = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]
-        folder = self.out / f"stage1-{which}-{seed}"
+        folder = self.stage1_folder(settings, seed)
         if (folder / "model" / "config.json").exists():
             return folder
         words = [
@@ -340,6 +343,11 @@ class Study:
                     time.sleep(0.5)
             run.result()
         return folder
+
+
+def weights_hash(stage1: Path) -> str:
+    """The hash by which a line names the model of a stage 1."""
+    return hashlib.sha256((stage1 / "model" / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def asked(module: str, text: str | None, options: tuple[str, ...] = ROWS) -> Study | None:

@@ -1,5 +1,6 @@
 """`benchmarks.evidence`: the order of its runs, and what its tables say of finished ones."""
 
+import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -14,9 +15,8 @@ from benchmarks import evidence, what_works
 
 def line(arm: str, rate: float, seed: int, retain: float = 0.9, forget: float = 0.1) -> dict[str, Any]:
     held_out = {"last": {"forget recall": forget, "retain recall": retain}}
-    return {"arm": arm, "rate": rate, "seed": seed, "held_out": held_out} | {
-        "over_refusal": {"last": {"named": 0.2}}
-    }
+    of = {"platform": "cpu", "stage1": f"of {seed}", "over_refusal": {"last": {"named": 0.2}}}
+    return {"arm": arm, "rate": rate, "seed": seed, "held_out": held_out} | of
 
 
 TUNED = [
@@ -60,8 +60,32 @@ def test_the_tables() -> None:
     text = "\n".join(evidence.tables([*TUNED, *runs]))
     assert "| rule | 4e-05 | " in text
     assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
-    assert "p = 0.0312" in text
+    assert "p = 0.0312, 6 of 6 models" in text
     assert "recommended - " not in text
+    # One of two secondary tests: the exact 2 / 64 twice. A model of another machine is another unit.
+    more = [line(arm, 1e-5, seed, retain=0.3) for seed in evidence.SEEDS for arm in ("rule", "recommended")]
+    more[0]["stage1"] = "of another"
+    text = "\n".join(evidence.tables([*TUNED, *runs, *more]))
+    assert "p = 0.0625 (Holm), 6 of 6 models" in text.split("recommended - equal_updates")[1]
+    assert "p = 0.0625 (Holm), 5 of 6 models" in text.split("paper - rule")[1]
+
+
+def test_an_unfinished_seed_of_another_machine_is_made_again(tmp_path: Path) -> None:
+    whole, begun, here = evidence.SEEDS[0], evidence.SEEDS[3], evidence.SEEDS[4]
+    lines = [line(arm, 1e-5, seed) for seed in (whole, begun, here) for arm in evidence.arms_of(seed)]
+    lines = [one for one in lines if one["seed"] == whole or one["arm"] != "recommended"]
+    study = what_works.Study(tmp_path, tmp_path, "cpu", 0.0)
+    folder = study.stage1_folder(evidence.STEERING, here) / "model"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).touch()
+    for one in lines:
+        one["stage1"] = hashlib.sha256().hexdigest()[:12] if one["seed"] == here else one["stage1"]
+    gpu = {**lines[0], "platform": "gpu"}
+    assert evidence.usable([*TUNED, *lines, gpu], study) == [
+        *TUNED,
+        *(one for one in lines if one["seed"] != begun),
+    ]
 
 
 def test_hard_groups_are_counted_when_replay_begins_and_at_the_end(tmp_path: Path) -> None:
