@@ -257,6 +257,15 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     sys.modules.pop("flash_attn")
 
 
+@pytest.mark.parametrize(("number", "key"), [(1, "model.path"), (2, "actor_rollout_ref.model.path")])
+def test_a_model_in_the_home_folder(number: int, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell writes out the ~ in the middle of a word."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    config = composed(number, "platform=gpu", f"{key}=~/model")
+    checks.prepare(config, key, require_accelerator=False)
+    assert OmegaConf.select(config, key) == "/home/ada/model"
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_more_devices_than_there_are_here(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ray cluster that runs already counts its own."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 from recipe.rerule.runs import checkpoints
@@ -178,6 +179,13 @@ def linked(checkpoint: Path) -> None:
     (checkpoint / "data.pt").rename(elsewhere)
     os.chown(elsewhere, OTHER_USER, -1)
     (checkpoint / "data.pt").symlink_to(elsewhere)
+
+
+def started(setting: str) -> Change:
+    """Of a run that was started with this setting."""
+    return lambda checkpoint: OmegaConf.save(
+        OmegaConf.from_dotlist([setting]), checkpoint.parent / "config.yaml"
+    )
 
 
 def of_devices(checkpoint: Path) -> None:

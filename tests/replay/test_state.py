@@ -18,7 +18,7 @@ from tests.replay import own_rules
 from tests.replay.groups import contents, keys
 from tests.replay.runs import PAPER, configs, offered, offers, steps, train_step
 
-RUN = {"model": "tiny", "rollout.n": 8}
+RUN = {"model": "tiny", "rollout.n": 8, "temperature": 0.7}
 
 
 def empty(**changes: Any) -> Replay:

@@ -91,6 +91,17 @@ def test_a_prompt_without_all_its_responses_is_refused(batch: DataProto) -> None
         read(batch, step=2, group_size=2, limit=3)
 
 
+@pytest.mark.parametrize(("masked", "left"), [([0], [7, 9]), ([0, 2], [9]), ([0, 1, 2, 3], [])])
+def test_a_prompt_without_a_token_to_train_on_is_left_out(
+    masked: list[int], left: list[int], batch: DataProto
+) -> None:
+    """Rejection sampling of verl's rollout correction masks whole responses."""
+    batch.batch["response_mask"][masked] = 0
+    found = read(batch, step=1, group_size=2, limit=3)
+    assert [group.prompt_index for group in found.groups] == [*found.prompts] == left
+    assert found.short == 2 - len(left)
+
+
 def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
     """Groups drawn again give the tensors verl makes of the same rows, whatever the padding was."""
     groups = read(batch, step=1, group_size=2, limit=3).groups

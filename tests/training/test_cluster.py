@@ -53,6 +53,7 @@ ADDRESS = "+ray_kwargs.ray_init.address"
         ("platform=gpu ray_kwargs.ray_init.num_cpus=30", None, False, "local", 30, None),
         # With 30 devices verl asks for 90 processors, and Ray would wait for ever where it counts fewer.
         ("platform=gpu trainer.n_gpus_per_node=30", None, False, "local", 103, None),
+        ("platform=gpu trainer.n_gpus_per_node=30 trainer.use_v1=true", None, False, "local", 112, None),
         ("platform=gpu trainer.n_gpus_per_node=8", None, False, "local", 50, None),
     ],
 )

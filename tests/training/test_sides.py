@@ -11,6 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_sampler
 
 from recipe.rerule.runs.checkpoints import CheckpointError
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training.saved_run import LOADER_FILE, restore_epoch_end
 from recipe.rerule.training.sides import SidesSampler, stage2_sampler
 
@@ -106,6 +107,13 @@ def test_a_checkpoint_of_the_other_order_is_refused() -> None:
     resumed.load_state_dict(stopped.state_dict())
     with pytest.raises(CheckpointError, match="resume with that"):
         next(iter(resumed))
+
+
+def test_rows_of_one_side_cannot_be_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rows of a file that is sorted by side."""
+    monkeypatch.setattr(Rows, "dataframe", {"reward_model": Rows.dataframe["reward_model"][:1]})
+    with pytest.raises(SettingsError, match=r"data.sides is balanced, but .* data.train_max_samples"):
+        stage2_sampler(data("balanced"), Rows())
 
 
 def test_as_given_is_verls_own_order() -> None:

@@ -3,6 +3,7 @@
 ReRULE on V1 is held against ReRULE on V0, given the same recorded batches; tests/e2e has the real stack.
 """
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -10,6 +11,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -73,6 +75,45 @@ def test_checkpoints_by_time_come_between_those_asked_for(
             trainer._save_checkpoint()
     assert saved == {True: interim, False: asked_for}
     assert trainer.config.trainer.save_freq == save_freq
+
+
+def test_checkpoints_are_deleted_by_us_alone_and_the_settings_keep_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = v0.made_trainer(tmp_path, RUNS["off"], v0.Workers(), monkeypatch)
+    assert trainer.config.trainer.max_actor_ckpt_to_keep == 2  # as config.yaml then says
+    more = {"actor_rollout_ref": {"model": {}}, "critic": {"model": {"path": None}}}
+    trainer.config.merge_with(more, {"save": {"weights_dtype": "float32"}})
+
+    def save(run: Any) -> None:
+        assert run.config.trainer.max_actor_ckpt_to_keep is None
+        (tmp_path / f"global_step_{run.global_steps}").mkdir()
+
+    monkeypatch.setattr("recipe.rerule.training.saved_run.written_model", Mock())
+    monkeypatch.setattr(ReRULETrainer, "_keep_metrics", lambda run: None)
+    monkeypatch.setattr(RayPPOTrainer, "_save_checkpoint", save)
+    for trainer.global_steps in (1, 2, 3):
+        trainer._save(interim=False)
+    assert [path.name for path in sorted(tmp_path.glob("global_step_*"))] == [
+        "global_step_2",
+        "global_step_3",
+    ]
+
+
+@pytest.mark.parametrize("kind", [ReRULETrainer, ReRULETrainerV1])
+@pytest.mark.parametrize(
+    ("steps", "val_only", "fails"), [(10, False, False), (7, False, True), (0, False, True), (0, True, False)]
+)
+def test_rows_that_end_before_the_last_step_are_an_error(
+    kind: type, steps: int, val_only: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = bare(kind, trainer={"val_only": val_only, "total_epochs": 2})
+    trainer.total_training_steps = 10
+    verls = RayPPOTrainer if kind is ReRULETrainer else PPOTrainer
+    monkeypatch.setattr(verls, "fit", lambda run, *given: setattr(run, "global_steps", steps + 1 - val_only))
+    said = f"the rows of 2 epochs ended at step {steps} of 10, so that the last step"
+    with pytest.raises(ValueError, match=said) if fails else contextlib.nullcontext():
+        trainer.fit()
 
 
 def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypatch: Any) -> None:
@@ -247,6 +288,11 @@ def test_a_step_without_a_whole_group_goes_on(tmp_path: Path, monkeypatch: Any, 
     assert f"warning: step 1: {len(queue.submitted)} prompts" in printed.err
 
 
+def test_a_step_that_updates_no_actor_has_no_metrics_to_keep(tmp_path: Path, monkeypatch: Any) -> None:
+    made_v1(tmp_path, "off", WorkersV1(), monkeypatch)._keep_metrics()  # trainer.critic_warmup
+    assert list((tmp_path / "records").iterdir()) == []
+
+
 def test_prompts_are_numbered_as_they_are_submitted_and_anew_each_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,9 +374,12 @@ def test_without_replay_the_workers_of_v1_get_what_verls_own_trainer_sends(
 # What two runs must have in common to share stored rollouts.
 
 
-def identity(n: int = 8, length: int = 24, **vocabulary: int) -> dict[str, Any]:
-    rollout = {"actor_rollout_ref": {"rollout": {"n": n}}, "data": {"max_response_length": length}}
-    return run_identity(OmegaConf.create(rollout), SimpleNamespace(get_vocab=lambda: vocabulary))
+def identity(
+    n: int = 8, length: int = 24, temperature: float = 1.0, model: str = "/m", **vocabulary: int
+) -> dict[str, Any]:
+    actor = {"model": {"path": model}, "rollout": {"n": n, "temperature": temperature}}
+    config = {"actor_rollout_ref": actor, "data": {"max_response_length": length}}
+    return run_identity(OmegaConf.create(config), SimpleNamespace(get_vocab=lambda: vocabulary))
 
 
 @pytest.mark.parametrize(
@@ -340,6 +389,8 @@ def identity(n: int = 8, length: int = 24, **vocabulary: int) -> dict[str, Any]:
         (identity(b=1, a=0), []),
         (identity(n=4, a=0, b=1), ["actor_rollout_ref.rollout.n"]),
         (identity(length=25, a=0, b=1), ["data.max_response_length"]),
+        (identity(temperature=0.7, a=0, b=1), ["actor_rollout_ref.rollout.temperature"]),
+        (identity(model="/other", a=0, b=1), ["actor_rollout_ref.model.path"]),
         (identity(a=1, b=0), ["tokenizer"]),
         (identity(a=0, b=1, c=2), ["tokenizer"]),
     ],

@@ -5,6 +5,7 @@ A check yields its warnings and raises a ValueError at the first error, since wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -59,6 +60,9 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     from recipe.rerule import platform
 
     schema.require_set(config, *required)
+    for key in required:
+        if key.endswith("model.path") and isinstance(path := OmegaConf.select(config, key), str):
+            OmegaConf.update(config, key, os.path.expanduser(path))  # verl would take ~ for a name on the Hub
     try:
         OmegaConf.resolve(config)
     except InterpolationResolutionError as error:
@@ -122,6 +126,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     settings.check_parts_of_stage2(config)
     build_rules(replay)
     _check_run_folder(config, stage=2)
+    settings.check_resumed(config)
     for name in ("validation_data_dir", "rollout_data_dir"):
         if (folder := config.trainer.get(name)) is not None:
             resumed = config.trainer.resume_mode != "disable"

@@ -98,15 +98,13 @@ def wanted_of(config: DictConfig) -> Wanted:
     from verl.single_controller.ray.base import ResourcePoolManager
 
     devices = config.trainer.n_gpus_per_node
-    storage = config.transfer_queue.backend
-    units = storage.SimpleStorage.num_data_storage_units if storage.storage_backend == "SimpleStorage" else 0
     return Wanted(
         nodes=config.trainer.nnodes,
         devices=devices,
         device=get_platform().ray_resource_name(),
         # Ray wants one more to be free while a rollout server, which is bound to its node, is started.
         cpus=ResourcePoolManager.max_colocate_count * devices + 1,
-        queue_cpus=1 + units if config.trainer.use_v1 else 0,
+        queue_cpus=cluster.queue_cpus(config),
     )
 
 

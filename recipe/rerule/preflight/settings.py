@@ -18,6 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule import schema
 from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
 from recipe.rerule.training import cluster
 from reward import RewardConfig
@@ -30,6 +31,11 @@ _PACKAGES |= {"rl_insight": "rl_insight", "vemlp_wandb": "volcengine_ml_platform
 """The package that a logger needs."""
 _HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""
+_OF_CHECKPOINT = (
+    *("data.train_batch_size", "data.sides", "data.shuffle"),
+    *(f"actor_rollout_ref.actor.optim.{name}" for name in ("lr", "weight_decay", "betas")),
+)
+"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count."""
 
 
 def check_stage1(config: DictConfig) -> None:
@@ -110,6 +116,16 @@ def check_stage2(config: DictConfig) -> None:
         f"{key}.lora_rank is {model.lora_rank}, but vLLM samples with adapters of rank {_HIGHEST_RANK} at "
         f"most; lower it, or set {key}.lora.merge=true",
     )
+    refuse(
+        config.trainer.val_only and not config.trainer.val_before_train,
+        "trainer.val_only is true, but trainer.val_before_train is false, so that verl would train; set both "
+        "to true",
+    )
+    refuse(
+        config.algorithm.use_pf_ppo,
+        "algorithm.use_pf_ppo is true, which draws the responses of a step anew and leaves no whole rollout "
+        "groups; set it to false",
+    )
     escaped = [text for text in config.data.stop if "\\n" in text]
     refuse(
         bool(escaped),
@@ -137,13 +153,29 @@ def check_stage2(config: DictConfig) -> None:
 def _check_processors(config: DictConfig) -> None:
     """Refuse a count of processors with which Ray would wait for ever, in a cluster of the run's own."""
     count, devices = config.ray_kwargs.ray_init.num_cpus, config.trainer.n_gpus_per_node
-    needed = cluster.CPUS_OF_DEVICE * devices + 1
+    each, others = cluster.CPUS_OF_DEVICE, 1 + cluster.queue_cpus(config)
+    needed = each * devices + others
     refuse(
         count is not None and count < needed and cluster.joined(config) is None,
         f"ray_kwargs.ray_init.num_cpus is {count}, but verl asks Ray for {needed} processors "
-        f"({cluster.CPUS_OF_DEVICE} with each of the {devices} devices, and 1) and would wait for ever; they "
-        f"are only counted, so set it to {needed + cluster.OTHER_CPUS - 1} or more, however many there are",
+        f"({each} with each of the {devices} devices, and {others}) and would wait for ever; they are only "
+        f"counted, so set it to {needed + cluster.OTHER_CPUS - 1} or more, however many there are",
     )
+
+
+def check_resumed(config: DictConfig) -> None:
+    """Refuse to go on with another value of what the checkpoint brings. Raises SettingsError."""
+    trainer = config.trainer
+    folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
+    before = OmegaConf.create({} if folder is None else run_folder.config_of(folder))
+    for key in _OF_CHECKPOINT:
+        value, former = (OmegaConf.select(one, key) for one in (config, before))
+        refuse(
+            former is not None and value != former,
+            f"{key} is {shown(value)}, but the run in {folder} was started with {shown(former)}; go on with "
+            "that, or start another run from the model in its checkpoint, in another "
+            "trainer.default_local_dir",
+        )
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:

@@ -25,7 +25,7 @@ from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
 
 STATE_FILE = "state.json"
-Run = Mapping[str, str | int]
+Run = Mapping[str, str | float]
 
 
 class _Record(BaseModel, extra="forbid", strict=True):
@@ -33,7 +33,7 @@ class _Record(BaseModel, extra="forbid", strict=True):
 
     format_version: Literal[3]
     groups_sha256: str
-    run: dict[str, str | int]
+    run: dict[str, str | int | float]
     sides: list[str]
     modes: list[str]
     draws: list[int]

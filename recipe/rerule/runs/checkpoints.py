@@ -285,6 +285,13 @@ def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | N
             )
 
 
+def resumed_run(run_folder: str | Path, resume_mode: str, resume_from: str | None) -> Path | None:
+    """The run folder of the checkpoint that a run goes on from; None where it starts anew."""
+    if resume_mode == "resume_path" and resume_from:
+        return Path(resume_from).parent
+    return Path(run_folder) if resume_mode == "auto" and newest_complete(run_folder) is not None else None
+
+
 def _complete(run_folder: str | Path) -> list[Path]:
     """The checkpoints that count, the newest last."""
     folders = [step_folder(run_folder, step) for step in _steps(run_folder)]

@@ -157,7 +157,7 @@ def is_begun(folder: str | Path) -> bool:
 
 def _is_of_start(folder: Path, path: str) -> bool:
     if path == "config.yaml":
-        return bool(_config_of(folder / path))
+        return bool(config_of(folder))
     if re.fullmatch(_EMPTY_AT_START, path):
         return path.endswith("/") or (folder / path).lstat().st_size == 0  # a link has a size
     return re.fullmatch(_OF_START, path) is not None
@@ -260,8 +260,9 @@ def _stage_of(folder: Path) -> Stage | None:
     return record["stage"] if ours and record.get("stage") in get_args(Stage) else None
 
 
-def _config_of(path: Path) -> dict[str, Any]:
+def config_of(folder: Path) -> dict[str, Any]:
     """The configuration that a run kept; {} where the file is a link, no YAML or no configuration."""
+    path = folder / "config.yaml"
     if path.is_symlink() or not path.is_file():
         return {}
     try:

@@ -69,7 +69,7 @@ class Rollouts:
         rewards differ. Of one side: right/retain/mean, leaked/forget/mean and leaked_thought/forget/mean.
         mixed/mean is of all groups. What the reward function does not return is left out.
     sent: what the workers get of the batch, see `for_workers`.
-    short: how many groups were left out because they have another number of rows.
+    short: how many groups were left out because they have another number of rows, or no token to train on.
     """
 
     groups: list[RolloutGroup]
@@ -97,10 +97,13 @@ def read(batch: DataProto, step: int, group_size: int, limit: int, strict: bool 
     by_uid: dict[str, list[int]] = defaultdict(list)  # in order of first appearance
     for row, uid in enumerate(batch.non_tensor_batch["uid"]):
         by_uid[uid].append(row)
+    # Rejection sampling (algorithm.rollout_correction) masks whole responses, and can mask all of a prompt.
+    trained = batch.batch["response_mask"].bool().any(dim=-1).tolist()
     groups, whole = list(by_uid.values()), []
     for rows in groups:
         if len(rows) == group_size:
-            whole.append(rows)
+            if any(trained[row] for row in rows):
+                whole.append(rows)
         elif strict:
             raise ValueError(
                 f"prompt {labels[rows[0]].index} has {len(rows)} responses at step {step} where rollout.n is "

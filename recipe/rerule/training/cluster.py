@@ -198,6 +198,13 @@ def joined(config: DictConfig) -> str | None:
     return None if address in (None, "local") else str(address)
 
 
+def queue_cpus(config: DictConfig) -> int:
+    """Processors, in Ray's count, of V1's queue: its controller and its storage ask for one each."""
+    storage = config.transfer_queue.backend
+    units = storage.SimpleStorage.num_data_storage_units if storage.storage_backend == "SimpleStorage" else 0
+    return 1 + units if config.trainer.use_v1 else 0
+
+
 def choose(config: DictConfig) -> bool:
     """Settle the cluster in the configuration; returns whether it is one that runs already."""
     options = config.ray_kwargs.ray_init
@@ -210,7 +217,8 @@ def choose(config: DictConfig) -> bool:
         if options.num_cpus is None:
             # Ray would wait without end where it counts fewer processors than the actors ask for.
             devices = config.trainer.n_gpus_per_node
-            options.num_cpus = max(os.cpu_count() or 1, CPUS_OF_DEVICE * devices + OTHER_CPUS)
+            counted = CPUS_OF_DEVICE * devices + OTHER_CPUS + queue_cpus(config)
+            options.num_cpus = max(os.cpu_count() or 1, counted)
         return False
     if config.platform.name == "cpu":
         # The platform's own counts; Ray refuses any for a cluster that has its own.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         total_training_steps: int
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+        def fit(self, *args: Any) -> None: ...
         def _save_checkpoint(self) -> None: ...
         def _load_checkpoint(self) -> None: ...
         def _validate(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -55,9 +56,7 @@ class SavedRun(_Trainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # verl would delete the oldest checkpoint before the next one is whole; we do it afterwards.
         self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
-        self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
         self._save_freq = self.config.trainer.save_freq
         self._saved_at = time.monotonic()
 
@@ -69,6 +68,20 @@ class SavedRun(_Trainer):
             "resume_path": checkpoints.step_of(Path(trainer.resume_from_path or "").name),
         }.get(trainer.resume_mode)
         return step is not None and step >= self.total_training_steps
+
+    def fit(self, *args: Any) -> None:
+        """verl's, which returns without a word where the rows end before the last step.
+
+        Raises ValueError: they did.
+        """
+        super().fit(*args)
+        trainer, done, last = self.config.trainer, self.global_steps - 1, self.total_training_steps
+        if done < last and not trainer.val_only:
+            raise ValueError(
+                f"the rows of {trainer.total_epochs} epochs ended at step {done} of {last}, so that the last "
+                "step, which saves the model, never came; raise trainer.total_epochs, or lower "
+                "trainer.total_training_steps"
+            )
 
     def _restore_order(self, folder: Path) -> None:
         """Restore of the prompts' order what verl's own loading of a checkpoint does not."""
@@ -98,6 +111,8 @@ class SavedRun(_Trainer):
             with io.naming_full_disk(folder, needed=needed):
                 if self.replay is not None:
                     save(self.replay, folder / "replay", run_identity(config, self.tokenizer))
+                # verl would delete the oldest checkpoint before this one is whole; we do it afterwards.
+                config.trainer.max_actor_ckpt_to_keep = config.trainer.max_critic_ckpt_to_keep = None
                 super()._save_checkpoint()
                 model = config.actor_rollout_ref.model
                 written_model.settle(folder / "actor" / "huggingface", model, dtype)
@@ -178,16 +193,19 @@ def check_references(replay: Replay) -> None:
         )
 
 
-def run_identity(config: DictConfig, tokenizer: Any) -> dict[str, str | int]:
-    """Group size, response length and tokenizer of a run, by setting.
+def run_identity(config: DictConfig, tokenizer: Any) -> dict[str, str | float]:
+    """Model, group size, temperature, response length and tokenizer of a run, by setting.
 
-    Stored groups are token ids, and replay batches are padded and normalised as groups of one size; under
-    another value the buffer would be misread rather than merely stale. Of the tokenizer it is a digest of its
-    map from token to id, 16 hexadecimal digits.
+    Stored groups are token ids with log-probs at the temperature, of the policy and of the model that the run
+    started from, and replay batches are padded and normalised as groups of one size; under another value the
+    buffer would be misread rather than merely stale. Of the tokenizer it is a digest of its map from token to
+    id, 16 hexadecimal digits.
     """
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
     return {
+        "actor_rollout_ref.model.path": config.actor_rollout_ref.model.path,
         "actor_rollout_ref.rollout.n": config.actor_rollout_ref.rollout.n,
+        "actor_rollout_ref.rollout.temperature": config.actor_rollout_ref.rollout.temperature,
         "data.max_response_length": config.data.max_response_length,
         "tokenizer": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
     }

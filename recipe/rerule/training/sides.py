@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from recipe.rerule.runs.checkpoints import CheckpointError
+from recipe.rerule.schema import refuse
 
 
 class SidesSampler(Sampler[int]):
@@ -115,6 +116,8 @@ def stage2_sampler(data: Any, dataset: Any) -> Any:
     Args:
         data: the section `data` of a checked configuration.
         dataset: verl's data set of the training prompts.
+
+    Raises SettingsError: sides are to be balanced, and one has no row.
     """
     from verl.trainer.ppo.utils import create_rl_sampler
 
@@ -122,4 +125,9 @@ def stage2_sampler(data: Any, dataset: Any) -> Any:
         return create_rl_sampler(data, dataset)
     types = [column["ground_truth"]["type"] for column in dataset.dataframe["reward_model"]]
     forget, retain = ([n for n, kind in enumerate(types) if kind == side] for side in ("forget", "retain"))
+    refuse(
+        not (forget and retain),
+        "data.sides is balanced, but the rows that data.train_max_samples and data.filter_overlong_prompts "
+        "leave are of one side; change these, or set data.sides=as_given",
+    )
     return SidesSampler(forget, retain, share=0.5, length=len(types), seed=data.seed, shuffle=data.shuffle)

@@ -109,10 +109,13 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         if short := metrics["replay/short_groups"]:
             io.warn(
                 f"step {self.global_steps}: {short:.0f} prompts have fewer or more responses than rollout.n, "
-                "because a response or its reward failed; verl trains on them, replay does not store them"
+                "because a response or its reward failed, or rollout correction left none; verl trains on "
+                "what is left, replay does not store them"
             )
 
     def _keep_metrics(self) -> None:
+        if self._last_update is None:
+            return  # a step of trainer.critic_warmup, which updates no actor
         rows, metrics = self._last_update
         epoch = (self.global_steps - 1) // self.steps_per_epoch
         place = {"training/global_step": self.global_steps, "training/epoch": epoch}

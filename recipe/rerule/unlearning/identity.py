@@ -60,11 +60,8 @@ def check(config: DictConfig) -> None:
         SettingsError: naming the first setting that differs, and both values.
         OSError: a file cannot be read.
     """
-    trainer, folder = config.trainer, None  # of the run whose checkpoint is loaded
-    if trainer.resume_mode == "resume_path":
-        folder = Path(trainer.resume_from_path).parent
-    elif trainer.resume_mode == "auto" and checkpoints.newest_complete(trainer.default_local_dir) is not None:
-        folder = Path(trainer.default_local_dir)
+    trainer = config.trainer
+    folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
     before = {} if folder is None else run_folder.identity_of(folder)
     for key, value in of(config).items() if before else ():
         if key in before and _compared(before[key]) != _compared(value):
