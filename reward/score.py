@@ -35,6 +35,7 @@ and the default of `RewardConfig` for others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
@@ -89,7 +90,8 @@ def compute_score(
         refused, keyword: whether the response refuses, and names the target; 0 or 1, as all that follow.
         rouge: the best ROUGE-L over the golds, in [0, 1].
         right: on the retain side, whether the response says a gold, in a sentence that does not decline.
-        leaked: on the forget side, whether it says a gold; 0 where no gold is usable (`usable_golds`).
+        leaked: on the forget side, whether it says a gold; 0 where no gold is usable (`usable_golds`), and
+            where it refuses by the gold's own words ("No" in "I have no information").
         empty: whether it has no word.
         leaked_thought: on the forget side, whether its thought says a gold.
 
@@ -114,6 +116,10 @@ def compute_score(
         golds = usable_golds(golds, question, keyword, config.phrases)
         leaked = says(golds, response, early=False)
         leaked_thought = says(golds, thought, early=False)
+        if leaked and refused:  # of "I have no information", "No" is a part and no answer
+            rests = (_without(response, _telling(gold, question, keyword)) for gold in golds)
+            told = [gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)]
+            leaked = says(told, response, early=False)
     if config.form == "guarded" and side == "retain":
         score = _combine(
             "nested", config.lambda_retain, not refused and (right or _tries(response, question)), right
@@ -161,6 +167,11 @@ def _share(gold: str, text: str, question: str, keyword: str, convention: str, e
     if early:
         heard = heard[: HEAD_WORDS + 2 * len(words(gold))]
     return rouge_l(" ".join(heard), " ".join(wanted), convention)
+
+
+def _without(text: str, said: Sequence[str]) -> str:
+    """The text without these words."""
+    return re.sub("|".join(rf"\b{re.escape(word)}\b" for word in said), "", text, flags=re.IGNORECASE)
 
 
 def _tries(text: str, question: str) -> bool:
