@@ -31,7 +31,7 @@ def normalise(text: str) -> str:
     """Words and symbols alone, in lower case: what prompts are compared by.
 
     Unicode forms of one text (NFKC), quotation marks, punctuation, white space, invisible characters and the
-    length of a blank make no difference; vowel signs and symbols such as + or € do.
+    length of a blank make no difference; vowel signs, symbols such as + or €, and the # of C# do.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(re.sub("_+", "_", _NOT_IN_WORDS.sub(_replacement, folded)).split())
@@ -47,7 +47,7 @@ def _replacement(match: re.Match[str]) -> str:
     category = unicodedata.category(match[0])
     if category == "Cf":  # soft hyphens, joiners and other invisible characters
         return ""
-    if category in ("Sm", "Sc", "So"):
+    if category in ("Sm", "Sc", "So") or (match[0] == "#" and _follows_letter(match)):
         return f" {match[0]} "
     return match[0] if category.startswith("M") and _follows_letter(match) else " "
 

@@ -34,6 +34,7 @@ DIFFERENT = {
     "an accent": ("Beltrán", "Beltran"),
     "Hindi vowel signs": ("राम की", "राम का"),
     "a symbol": ("Who made C++?", "Who made C?"),
+    "a sharp": ("Who made C#?", "Who made C?"),
 }
 
 
