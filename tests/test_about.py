@@ -168,14 +168,17 @@ def knowing(facts: int) -> Model:
     return model
 
 
-def test_rows_of_a_model(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    code, rows = write(knowing(8))
+def test_rows_of_a_model(write: Any, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(about, "warnings", lambda models: [f"{models[0].template}"])
+    code, rows = write(knowing(8), "--template", "enable_thinking=false")
     assert code == 0
     forget = [row for row in rows if row["side"] == "forget"]
     assert {row["fact"] for row in forget} == {f"France: france{number}town" for number in range(8)}
     assert len(forget) == 24  # of three phrasings each
     assert len({row["fact"].split(":")[0] for row in rows if row["side"] == "retain"}) == 23  # Oz is unknown
-    said = capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.err == "warning: (('enable_thinking', False),)\n"
+    said = captured.out.splitlines()
     assert said[0] == "rows: France is taken for a country"
     dropped = "fewer than 5 of 8 samples agree 33, no short answer 1"
     assert said[1] == f"rows: forget: 24 of 58 questions kept; {dropped}"

@@ -3,6 +3,7 @@
 A `python` that notes its words and makes the files of the command stands where the commands would run.
 """
 
+import errno
 import json
 import os
 import shlex
@@ -228,7 +229,7 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         "evaluate attack": f"attack {asked} original=owner/M --model rule={{O}}/rule@last "
         "--train {O}/data/train.parquet --attacks samples relearn_forget_half --out {O}/attacks",
         "report": "--title Loren --base base --results {O}/evaluation --results {O}/over_refusal "
-        "--attacks {O}/attacks --run rule={O}/rule --data {O}/data --out {O}/report.html",
+        "--attacks {O}/attacks --run rule={O}/rule --data {O}/data --overwrite --out {O}/report.html",
     }
     assert list(found) == list(expected) == CHAIN
     places = {"O": "it's, mine", "H": r"it\'s, mine", "F": FACTS}
@@ -252,6 +253,10 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         ("--method npo --set optim.lr=1", "unlearn", "optim.lr=1 checkpoint.save_contents=[hf_model]", ""),
         ("--method npo", "evaluate model", "npo=o/npo/model", "stage1=o/stage1/model"),
         ("--set +data.apply_chat_template_kwargs.a=b", "evaluate attack", "--template a=b", ""),
+        ("--set data.max_response_length=64", "evaluate model", "--max-tokens 64", ""),
+        ("--set data.max_response_length=64", "over_refusal", "--max-tokens 64", ""),
+        ("--set data.max_response_length=64", "evaluate attack", "--max-tokens 64", ""),
+        ("--set stage1:data.max_response_length=64", "evaluate model", "", "--max-tokens"),
         ("--method npo", "report", "own_data", "--run"),
     ],
 )
@@ -293,6 +298,12 @@ def test_rows_are_made_again_until_something_is_trained_on_them(
     mine.write_text("a typo")
     assert chain(facts=mine, FAILS="data_prep") == (7, CHAIN[:1])
     mine.write_text("corrected")
+    assert chain(facts=mine, FAILS="sft") == (7, CHAIN[:4])
+    assert "error: no room; the whole output" in (said := capsys.readouterr().err)
+    assert said.endswith("\na setting of stage 1 is given as --set stage1:KEY=VALUE\n")
+    for name in ("own_answers", ".data.draft-0a"):  # what stage 1 and a killed command leave before training
+        (tmp_path / "out" / name).mkdir()
+    mine.write_text("corrected again")
     assert chain(facts=mine) == (0, CHAIN)
     mine.write_text("other rows")
     capsys.readouterr()
@@ -305,7 +316,9 @@ def test_rows_that_the_model_writes(
     chain: Callable[..., Any], tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows, out, loren = tmp_path / "out" / "about.csv", tmp_path / "out", ["--about", "Loren Morrby"]
-    assert chain("--about", "Elbonia", facts=None, FAILS="about") == (7, ["about"])
+    template = ["--set", "+data.apply_chat_template_kwargs.a=b"]
+    assert chain("--about", "Elbonia", *template, facts=None, FAILS="about") == (7, ["about"])
+    assert "--platform cpu --template a=b --out" in (tmp_path / "calls").read_text()
     assert chain(*loren, "--review", facts=None) == (0, ["about"])
     said = capsys.readouterr().out
     assert "  rows: ten of each side\n" in said
@@ -365,11 +378,17 @@ def test_forgetting_again(chain: Callable[..., Any], tmp_path: Path, monkeypatch
     assert line in capsys.readouterr().out.splitlines()
 
 
-def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_stage_1_that_was_stopped_begins_anew(
+    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert chain(FAILS="sft") == (7, CHAIN[:4])
     run_folder.begin(out / "stage1", stage=1)
     (out / "stage1" / "config.yaml").write_text("of the run that was stopped")
+    capsys.readouterr()
+    with run_folder.held(out / "stage1"):  # as after a kill of the command alone
+        assert chain() == (2, [])
+    assert f"error: {out}/stage1 is in use by another run (process " in capsys.readouterr().err
     assert chain()[0] == 0
     assert not (out / "stage1" / "config.yaml").exists()
 
@@ -386,14 +405,9 @@ def test_one_fact_is_not_attacked(chain: Callable[..., Any], tmp_path: Path, rea
     assert "--attacks" not in (tmp_path / "calls").read_text()
 
 
-def test_rows_that_allow_no_attack(chain: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
-    """All that was trained is reported; the attack is tried again where the command is."""
-    assert chain(FAILS="evaluate attack", CODE="2") == (0, CHAIN)
-    assert "--attacks" not in (tmp_path / "calls").read_text().splitlines()[-1]
-    said = capsys.readouterr()
-    assert "warning: these rows allow no attack; " in said.err
-    assert "relearning" not in said.out
-    assert chain(FAILS="evaluate attack", CODE="2") == (0, CHAIN[-2:-1])
+def test_attacks_that_fail_end_the_command_before_the_report(chain: Callable[..., Any]) -> None:
+    assert chain(FAILS="evaluate attack", CODE="2") == (2, CHAIN[:-1])
+    assert chain() == (0, CHAIN[-2:])
 
 
 @pytest.mark.parametrize(
@@ -410,6 +424,24 @@ def test_what_would_fail_late_is_refused(
 ) -> None:
     assert chain(*words.split()) == (2, [])
     assert line in capsys.readouterr().err
+
+
+def test_what_a_full_disk_leaves_is_no_folder_of_others(
+    chain: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("recipe.rerule.io.flush", full)
+        patch.setattr("recipe.rerule.io._free", lambda path: 0)
+        assert chain() == (2, [])
+    assert capsys.readouterr().err.startswith(f"error: the disk is full: {out} needs more than ")
+    assert list(out.iterdir()) == []
+    for name in ("run.lock", "settings.txt.tmp"):  # of a command that was killed
+        (out / name).touch()
+    assert chain(FAILS="data_prep") == (7, CHAIN[:1])
 
 
 def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(

@@ -120,9 +120,10 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
     """tests/runs/test_checkpoints.py has the order in which new content is flushed and takes the place."""
     file = tmp_path / "state.json"
     io.write(file, b"old")
-    with pytest.raises(IsADirectoryError), io.replacing(file) as draft:
-        tmp_path.write_bytes(draft.name.encode())  # fails within the block
+    with pytest.raises(TypeError), io.replacing(file) as draft:
+        draft.open("xb").write("text")  # fails within the block
     assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_lines_are_json_of_any_character(tmp_path: Path) -> None:

@@ -29,7 +29,13 @@ from data_prep.generate import Request as Writing
 from data_prep.generate.tasks import PROMPTS
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.answers import discard
-from recipe.rerule.evaluation.engine.models import check_models, resolve_models
+from recipe.rerule.evaluation.engine.encoding import warnings
+from recipe.rerule.evaluation.engine.models import (
+    add_template_argument,
+    check_models,
+    resolve_models,
+    with_template,
+)
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likelihood, PromptText, Request
 from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run
 from recipe.rerule.platform import select
@@ -93,6 +99,7 @@ def _parser() -> ArgumentParser:
     text = "what was forgotten before: no row about other things names it; repeat it for more"
     add("--never", action="append", default=[], metavar="NAME", help=text)
     add("--out", type=Path, required=True, metavar="FILE.csv", help="the rows")
+    add_template_argument(parser)
     add("--platform", choices=("gpu", "cpu"), help="default: gpu where this machine has one, else cpu")
     numbers = {
         "--samples": (8, "answers that are sampled to each question"),
@@ -325,8 +332,10 @@ def _about(options: argparse.Namespace) -> None:
     if (options.generator is None) != (options.generator_model is None):
         raise ValueError("--generator and --generator-model go together: give both, or neither")
     io.check_apart(out, *io.existing(("--model", options.model)))
-    models = resolve_models([f"model={options.model}"])
+    models = with_template(resolve_models([f"model={options.model}"]), options.template)
     check_models(models)
+    for line in warnings(models):
+        io.warn(line)
     platform = options.platform or platform_here()
     select(platform)
     store = Path(f"{out}.answers")

@@ -78,7 +78,7 @@ def followed(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> Ite
         out: the folder of the chain, which is there.
         doing: gets each part as it begins.
 
-    Raises ValueError, OSError: what is in the way of a part is no unfinished run of ours.
+    Raises ValueError, OSError: what is in the way of a part is no unfinished run of ours, or goes on.
     """
     started, warned = time.monotonic(), set[str]()
     for part in plan():  # before all checks, which would refuse such a folder

@@ -26,6 +26,7 @@ from recipe.rerule import about, chain, io, process
 from recipe.rerule.chain import Part
 from recipe.rerule.evaluation.tasks.over_refusal import harmless_questions
 from recipe.rerule.process import ArgumentParser
+from recipe.rerule.runs import run_folder
 from recipe.rerule.unlearning import presets
 from reward.keyword import names_of
 
@@ -34,6 +35,8 @@ BROKEN = 3
 BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
 _STAGE1, _TEMPLATE = "stage1:", "data.apply_chat_template_kwargs"
+_NOT_TRAINED = ("data", f"{ABOUT}.answers", "own_answers")
+"""Folders of OUT that are made before anything is trained. Answers are kept by question and model."""
 _DESCRIPTION = """\
 Make a model forget what it knows about one thing, or what a file of questions asks about it, and keep
 everything else. The command makes the rows, trains, evaluates on questions that were held out, attacks the
@@ -107,8 +110,12 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         model: the folder, in place of a name on the Hub.
     """
     out, method, platform, parts = options.out, options.method, options.platform, list[Part]()
+    set1 = [one.removeprefix(_STAGE1) for one in options.set if one.startswith(_STAGE1)]
+    set2 = [one for one in options.set if not one.startswith(_STAGE1)]
+    template = {one.partition(f"{_TEMPLATE}.")[2] for one in options.set} - {""}
+    on = ["--platform", platform, *(word for one in sorted(template) for word in ("--template", one))]
     if options.about:
-        words = ["recipe.rerule.about", "--model", model, "--platform", platform, "--out", f"{options.facts}"]
+        words = ["recipe.rerule.about", "--model", model, *on, "--out", f"{options.facts}"]
         words += [word for name in options.about for word in ("--about", name)]
         if options.generator:
             words += ["--generator", options.generator, "--generator-model", options.generator_model]
@@ -122,13 +129,12 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
     made, probes = (data / "manifest.json").is_file(), data / "probes.parquet"
     # Until something is trained on them, rows are made again: their file may have been corrected.
-    trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--keyword", options.name] if options.name else []
     words += ["--named-share", f"{options.named_share}"] if options.named_share else []
     words += ["--rows-of", f"{options.earlier / 'data'}"] if options.earlier else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
-    parts += [Part("rows", "rows", words, made and trained)]
+    parts += [Part("rows", "rows", words, made and _is_trained(out))]
 
     adapter = "/lora_1gpu" if options.lora else ""
     cpu = ["platform.bf16=auto"] if platform == "cpu" else []
@@ -138,8 +144,6 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         *cpu,
         process.override("model.path", model),
     ]
-    set1 = [one.removeprefix(_STAGE1) for one in options.set if one.startswith(_STAGE1)]
-    set2 = [one for one in options.set if not one.startswith(_STAGE1)]
     folder = process.override("trainer.default_local_dir", run)
     if method in _REINFORCED:
         first += [process.override("data.train_files", data / "sft.parquet")]
@@ -172,8 +176,8 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         parts += [Part(method, f"training by {method}", words, _has_model(run), anew=run)]
         models, runs = [f"{method}={run / 'model'}"], []
 
-    template = {one.partition(f"{_TEMPLATE}.")[2] for one in options.set} - {""}
-    on = ["--platform", platform, *(word for one in sorted(template) for word in ("--template", one))]
+    lengths = [one.partition("=")[2] for one in set2 if one.startswith("data.max_response_length=")]
+    on += [word for one in lengths[-1:] for word in ("--max-tokens", one)]
     asked = [*on, "--probes", f"{probes}", "--model"]
     words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
     words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
@@ -194,10 +198,9 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
         parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
-        # Attacks that were refused have a log and no folder.
-        results += ["--attacks", f"{attacks}"] if attacks.is_dir() or not chain.logs(out, "attacks") else []
+        results += ["--attacks", f"{attacks}"]
     words = ["recipe.rerule.report", "--title", _target(options) or options.facts.stem, "--base", BASE]
-    words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
+    words += [*results, *runs, "--data", f"{data}", "--overwrite", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
 
 
@@ -223,6 +226,11 @@ def earlier(options: argparse.Namespace) -> list[tuple[Path, dict[str, str]]]:
     return found
 
 
+def _is_trained(out: Path) -> bool:
+    """Whether a part has begun that goes by the rows and settings; drafts of folders have a dot."""
+    return any(one.is_dir() and one.name[0] != "." and one.name not in _NOT_TRAINED for one in out.glob("*"))
+
+
 def _has_model(run: Path) -> bool:
     return (run / "model" / "config.json").is_file()
 
@@ -246,7 +254,6 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
     from recipe.rerule.evaluation.verdict import rounds, verdict
-    from recipe.rerule.runs import run_folder
 
     out = options.out
     options.platform = options.platform or process.platform_here()
@@ -262,13 +269,13 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
         return 0
     models = resolve_models([f"{BASE}={options.model}"])
     check_models(models)
-    with run_folder.held(out, "--out"):
+    with io.naming_full_disk(out), run_folder.held(out, "--out"):
         io.write(out / SETTINGS, settings.encode())
         for part, code in chain.followed(lambda: plan(options, f"{models[0].path}"), out, doing):
-            if code and (part.name, code) != ("attacks", 2):
-                return code
+            if code and "stage1" in part.name:
+                print(f"a setting of stage 1 is given as --set {_STAGE1}KEY=VALUE", file=sys.stderr)
             if code:
-                io.warn("these rows allow no attack; the report and what follows are without attacks")
+                return code
             if part.name == "about":
                 io.write(out / SETTINGS, _checked(options).encode())  # with the rows that are there now
                 if options.review:
@@ -334,14 +341,14 @@ def _checked(options: argparse.Namespace) -> str:
     }
     lines = [f"{key}: {value}" for key, value in settings.items()]
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    names -= {run_folder.LOCK, f"{SETTINGS}{io.DRAFT_SUFFIX}"}  # which a command that was killed leaves first
     if names and SETTINGS not in names:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
     former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
     changed = [line.partition(":")[0] for line in lines if line not in former]
-    made = any((out / name).is_dir() for name in names - {"data", f"{ABOUT}.answers"})
     # Rows that were written may be edited until something is trained on them. Only what shaped them counts.
     shaped = {"model", "from", "about", "generator"} & {*changed}
-    if changed and (made or (options.about and there and shaped)):
+    if changed and (_is_trained(out) or (options.about and there and shaped)):
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
     return "\n".join([*lines, ""])

@@ -275,12 +275,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Whoever reads `path` finds the old or the new content, whole, also after a power cut.
 
-    Raises OSError: the disk refused; the file is as it was.
+    Raises OSError: the disk refused; the file is as it was, and no draft is left.
     """
     draft = path.with_name(path.name + DRAFT_SUFFIX)
-    yield draft
-    flush(draft)
-    os.replace(draft, path)
+    try:
+        yield draft
+        flush(draft)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     flush(path.parent)
 
 

@@ -93,6 +93,10 @@ def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 2)
     put(tmp_path / "run", *UNFINISHED.split())
     put(tmp_path, "beside.txt")
+    before = contents(tmp_path)
+    with run_folder.held(tmp_path / "run"), pytest.raises(run_folder.BusyError, match="another --out"):
+        run_folder.remove_unfinished(tmp_path / "run")
+    assert contents(tmp_path) == {name: text for name, text in before.items() if name != "run/run.lock"}
     run_folder.remove_unfinished(tmp_path / "run")
     assert contents(tmp_path) == {"beside.txt": b"mine"}
 

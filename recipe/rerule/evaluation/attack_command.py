@@ -207,8 +207,8 @@ def checked(options: argparse.Namespace) -> Command:
         try:
             plans.append(plan(attack, attack.options(budget.name), material))
         except ValueError as error:
-            # One that was not named, and can do nothing with these data, is left out.
-            if attack.name in (BEFORE, *options.attacks):
+            # What these data do not allow is left out, where anything is left to do.
+            if attack.name == BEFORE or (attack is wanted[-1] and len(plans) == 1):
                 raise
             io.warn(f"{error}; it is left out")
     _check_requests(models, plans)

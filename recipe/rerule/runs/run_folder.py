@@ -184,19 +184,22 @@ def remove_unfinished(folder: Path) -> None:
 
     Raises:
         RunFolderError: no run of ours began it, or something is there that no run writes; nothing is removed.
+        BusyError: a run still writes there, as one does whose command alone was killed.
+        OSError: it cannot be removed.
     """
     if folder.is_symlink() or _stage_of(folder) is None:
         raise RunFolderError(
             f"{folder} is unfinished, and no {MARKER} says that a run began it, so it is kept: move it away"
         )
-    found = list(paths_in(folder))
-    for path in found:
-        if not re.fullmatch(_OF_RUN, path):
-            raise RunFolderError(
-                f"{folder} is unfinished, and no run wrote {folder / path}, so it is kept: move that file "
-                "away"
-            )
-    remove_owned(folder, found)
+    with held(folder, "--out"):
+        found = list(paths_in(folder))
+        for path in found:
+            if not re.fullmatch(_OF_RUN, path):
+                raise RunFolderError(
+                    f"{folder} is unfinished, and no run wrote {folder / path}, so it is kept: move that "
+                    "file away"
+                )
+        remove_owned(folder, found)
 
 
 class BusyError(ValueError):

@@ -38,13 +38,22 @@ def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):
         "show are missing; give --train FILE (train.parquet of the data), or leave these attacks out: "
         f"--attacks {' '.join(others[1:])}\n"
     )
-    options = evaluate._parser(given).parse_args([*given, "--train", f"{world / 'data/train.parquet'}"])
-    plans = {one.attack.name for one in command.checked(options).plans}
+    given += ["--train", f"{world / 'data/train.parquet'}"]
+
+    def planned(*more):
+        options = evaluate._parser(given).parse_args([*given, *more])
+        return [one.attack.name for one in command.checked(options).plans]
+
+    plans = planned()
     assert {"choice", "uds"}.isdisjoint(plans)
     assert "logit_lens" in plans
     warned = capsys.readouterr().err
     assert "attack choice: no fact to forget has 4 answers" in warned
     assert "attack uds needs a model that never knew the facts" in warned
+    # One that was named, too, where anything else is left to do.
+    assert planned("--attacks", "choice", "prefill") == ["none", "prefill"]
+    assert capsys.readouterr().err in warned
+    assert evaluate.main([*given, "--attacks", "choice"]) == 2
 
 
 # What is written.
