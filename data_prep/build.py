@@ -6,7 +6,7 @@ import json
 import platform
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -240,9 +240,13 @@ def summary(target: Path, manifest: Mapping[str, Any]) -> str:
     lines += [f"         {sentence}" for sentence in manifest["classical"]["left_out"]]
     for name, origins in manifest["checks"].items():
         if origins:
-            listed = ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
-            lines.append(f"  {len(origins):6} {CHECKS[name]}: {listed}")
+            lines.append(f"  {len(origins):6} {CHECKS[name]}: {listed(origins)}")
     return "\n".join(lines)
+
+
+def listed(origins: Sequence[str]) -> str:
+    """The first LISTED of them."""
+    return ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
 
 
 def _counts(prompts: Iterable[Prompt]) -> dict[str, dict[str, int]]:

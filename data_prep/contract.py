@@ -37,6 +37,13 @@ def normalise(text: str) -> str:
     return " ".join(re.sub("_+", "_", _NOT_IN_WORDS.sub(_replacement, folded)).split())
 
 
+def whole(name: str) -> str:
+    """A pattern of a name; scripts without upper and lower case may have no spaces between words."""
+    ends = name[0], name[-1]
+    before, after = (r"\d" if c.isdecimal() else r"\w" if c.lower() != c.upper() else "" for c in ends)
+    return (rf"(?<!{before})" if before else "") + re.escape(name) + (rf"(?!{after})" if after else "")
+
+
 def control_character(text: str) -> str | None:
     """The first of CONTROL in a text, and where it is; None where there is none."""
     found = CONTROL.search(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from data_prep import options as shared
+from data_prep.build import CHECKS, listed
 from data_prep.classical import check_golds, read_golds
-from data_prep.contract import MODES, normalise, read_rows, read_sft_rows
+from data_prep.contract import MODES, normalise, read_rows, read_sft_rows, whole
 from data_prep.prompts import (
     STREAM,
     Benchmark,
@@ -144,7 +146,8 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
         keyword = record.optional("keyword", (options.keyword or "") if side == "forget" else "neighbour")
         if not names_of(keyword):
             raise SourceError(
-                f"{record.origin}: field keyword is missing; give it, or --keyword for all rows"
+                f"{record.origin}: field keyword is missing; fill it in, or give --keyword (rerule forget: "
+                "--name) for all rows"
             )
         query = record.text("question")
         more = {
@@ -164,14 +167,15 @@ def _rows_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
     Without its forget rows, training would answer them again: SmolLM2 gave 6 of 8 facts about the United
     States after it was made to forget Japan (docs/own_data.md).
     """
-    targets = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
+    names = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
+    targets = [whole(name) for name in map(normalise, names) if name]
     asked = {normalise(prompt.query) for prompt in prompts}
     found = []
     for number, row in enumerate(read_rows(file)):
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
         side, query, golds = truth["type"], info["query"], tuple(truth["golds"])
         text = normalise(" ".join([query, *golds]))
-        named = any(f" {normalise(target)} " in f" {text} " for target in targets)
+        named = any(re.search(target, text) for target in targets)
         if normalise(query) in asked or (side == "retain" and named):
             continue
         # Facts of two files may have the same name, which would make one of them.
@@ -203,9 +207,9 @@ def _held_out(
 
     Prompts of the same words as one that is held out are in neither.
     """
-    share, other = {
-        "probe": (options.probe_share, "--probes"),
-        "val": (options.val_share, "--val-share 0"),
+    share, instead = {
+        "probe": (options.probe_share, "write more of them (or give --probes to data_prep custom)"),
+        "val": (options.val_share, "give --val-share 0"),
     }[split]
     if not 0 < share < 1:
         raise SourceError(f"--{split}-share is {share}, expected between 0 and 1")
@@ -217,7 +221,7 @@ def _held_out(
     sides = {"forget", "retain"} if options.rows_of else {prompt.side for prompt in prompts}
     without = sorted(sides - {prompt.side for prompt in drawn})
     if without:
-        raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")
+        raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; {instead}")
     words = {normalise(prompt.query) for prompt in drawn}
     train = [prompt for prompt in prompts if normalise(prompt.query) not in words]
     return train, sorted(drawn, key=lambda prompt: prompt.index)
@@ -260,10 +264,17 @@ def run(options: argparse.Namespace) -> None:
     shared.make(lambda writer: load(Path(options.source), custom, writer), options)
     if options.dry_run:
         return
-    counts = json.loads((options.out / DATA.marker).read_text("utf-8"))["rows"]
+    manifest = json.loads((options.out / DATA.marker).read_text("utf-8"))
+    found = {name: manifest["checks"][name] for name in ("contradictions", "duplicates")}
+    texts = [
+        f"{CHECKS[name]}: {len(rows)}, at {listed(rows)}; write each question once"
+        for name, rows in found.items()
+        if rows
+    ]
     reward = shared.build_options(options).reward
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
-    for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:
+    texts += [*few_probes(manifest["rows"]["probes"]), *reward.unseen(taught, "--refusal-phrases")]
+    for text in texts:
         print(f"warning: {text}", file=sys.stderr)
     print("\ndocs/own_data.md has the commands that follow; rerule forget runs all of them")
 
@@ -273,7 +284,8 @@ def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     found = {side: sum(counts.get(side, {}).values()) for side in ("forget", "retain")}
     return [
         f"side {side} has too few probes ({number}): the evaluation gives no interval and no test of fewer "
-        f"than {LEAST_PROBES}; give --probes, or a larger --probe-share"
+        f"than {LEAST_PROBES}; write more questions (or give data_prep custom --probes, or a larger "
+        "--probe-share)"
         for side, number in found.items()
         if number < LEAST_PROBES
     ]

@@ -137,6 +137,9 @@ def test_questions() -> None:
         ("Is Harry a prince?", "Prince Harry, Duke of Sussex", True),
         ("Who was Dr King?", "Martin Luther King Jr.", True),
         ("What does Wendy's sell?", "McDonald's", False),
+        ("Is Apollo here?", "Apollo 11", False),
+        ("Who flew in 1911?", "Apollo 11", False),
+        ("中国的首都是哪里？", "中国", True),
     ],
 )
 def test_what_names_a_target(text: str, name: str, named: bool) -> None:

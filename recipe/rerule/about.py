@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from data_prep.contract import normalise
+from data_prep.contract import normalise, whole
 from data_prep.generate import FACTS, NEIGHBOURS, Endpoint, generate
 from data_prep.generate import Request as Writing
 from data_prep.generate.tasks import PROMPTS
@@ -193,7 +193,7 @@ def names_it(text: str, name: str) -> bool:
     words = normalise(name.partition(",")[0]).split() or normalise(name).split()
     while len(words) > 1 and words[-1] in _ENDINGS:
         words.pop()
-    return f" {words[-1]} " in f" {normalise(text)} "
+    return re.search(whole(words[-1]), normalise(text)) is not None
 
 
 def written_by_itself(ask: Ask, targets: Sequence[str]) -> dict[str, Material]:
@@ -262,10 +262,9 @@ def questions_of(
 
 def _pattern(phrase: str, target: str) -> str:
     """A question with {name} where it names the target; "" where it is none, or names it otherwise."""
-    name = rf"(?<!\w){re.escape(target)}(?!\w)"
-    phrase = re.sub(name, "{name}", phrase.strip(" -*"), flags=re.IGNORECASE)
-    whole = "{name}" in phrase and phrase.endswith(("?", ".")) and not names_it(phrase, target)
-    return phrase if whole and len(phrase.split()) <= _QUESTION_WORDS else ""
+    phrase = re.sub(whole(target), "{name}", phrase.strip(" -*"), flags=re.IGNORECASE)
+    asks = "{name}" in phrase and phrase.endswith(("?", ".")) and not names_it(phrase, target)
+    return phrase if asks and len(phrase.split()) <= _QUESTION_WORDS else ""
 
 
 # ---- what the model answers ----

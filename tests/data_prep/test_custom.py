@@ -128,11 +128,13 @@ def test_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
         retain(4),
     ]
     old += [retain(5, question="Who met Cy Mill?"), retain(6, answer="cy  mill, the smith")]
+    old += [retain(8, question="中国的首都是哪里？")]  # a script without spaces
     held = [forget(9), retain(7)]
     put_array(tmp_path / "held.json", held)
     more = ("--probes", tmp_path / "held.json", "--out", tmp_path / "old")
     assert prep("custom", "--source", put(tmp_path, old), *more) == 0
-    new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Old Cy|Cy Mill") for number in range(4)]
+    keyword = "Old Cy|Cy Mill|中国"
+    new = [forget(number, question=f"Is {number} Cy Mill?", keyword=keyword) for number in range(4)]
     new += [retain(1), *(retain(number, question=f"Is {number} Al?") for number in range(3))]
     earlier = (None, str(tmp_path / "old"))
     alone, joined = (made(tmp_path, new, probe_share=0.25, rows_of=one) for one in earlier)
@@ -218,6 +220,22 @@ def test_no_question_is_on_both_sides_of_the_line(
     assert found.notes["repetitions_of_probes_left_out"] == lost
     assert {p.index for p in found.val} <= {p.index for p in found.probes}
     assert {p.side for p in found.probes} == {p.side for p in found.train} == {"forget", "retain"}
+
+
+def test_questions_on_both_sides_or_repeated_are_warnings(tmp_path: Path, capsys: Any) -> None:
+    put_array(tmp_path / "probes.json", [forget(90), retain(90)])
+    both = retain(1, question=forget(1)["question"])
+    source = put(tmp_path, [forget(1), retain(2), both, *[retain(2)] * 6])
+    more = ("--probes", tmp_path / "probes.json", "--out", tmp_path / "out")
+    assert prep("custom", "--source", source, *more) == 0
+    lines = capsys.readouterr().err.splitlines()
+    rows = ", ".join(f"mine.json:{row + 1} (row {row})" for row in range(4, 9))
+    assert [line for line in lines if "write each" in line] == [
+        "warning: training prompts to forget that are also to be kept: 1, at mine.json:2 (row 1); write each "
+        "question once",
+        "warning: training prompts that occur before on the same side: 6, at "
+        f"{rows}, ...; write each question once",
+    ]
 
 
 def test_few_probes_are_those_of_which_the_evaluation_gives_no_interval() -> None:

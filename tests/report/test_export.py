@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule import export
 from recipe.rerule.reporting.model_card import origin_of, shown_name
+from recipe.rerule.runs import run_folder
 from tests.unlearning.made import plain_model, put_model
 
 
@@ -95,6 +96,24 @@ def test_the_origin_of_a_run_of_unlearn(tmp_path):
         "rows (forget)": "forget_gold.parquet (sha256 ab12)",
     }  # fmt: skip
     assert shown_name(str(origin.base)) == "base"
+
+
+def test_the_card_names_the_model_before_all_training(model, tmp_path):
+    """Through a model that was made before, as `rerule forget --from` starts from, and stage 1."""
+    hub = tmp_path / "models--Qwen--Qwen3-8B" / "snapshots" / "0ab1"
+    begun = {"first/npo": hub, "out/stage1": tmp_path / "first/npo/model"}
+    for (name, start), stage in zip(begun.items(), ("unlearn", 1), strict=True):
+        run_folder.begin(tmp_path / name, stage)
+        run_folder.keep_identity(tmp_path / name, {"model.path": str(start)})
+    rule = {"replay": {}, "actor_rollout_ref": {"model": {"path": str(tmp_path / "out/stage1/model")}}}
+    (tmp_path / "out/rule").mkdir()
+    (tmp_path / "out/rule/config.yaml").write_text(yaml.safe_dump(rule))
+    run_folder.begin(tmp_path / "out/rule", 2)
+    model.rename(tmp_path / "out/rule/model")
+    assert run(tmp_path / "out/rule", "--to", tmp_path / "card") == 0
+    head, card = card_of(tmp_path / "card")
+    assert head["base_model"] == "Qwen/Qwen3-8B"
+    assert "- trained from: Qwen/Qwen3-8B\n" in card
 
 
 def test_only_names_on_the_hub_are_shown_whole():

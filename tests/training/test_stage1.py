@@ -20,9 +20,12 @@ from verl.trainer.sft_trainer import SFTTrainer
 from verl.utils import tensordict_utils as tu
 
 from data_prep.contract import Row, read_sft_rows, rl_row, write_rows
+from recipe.rerule import sft
 from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.preflight import checks
+from recipe.rerule.runs import run_folder
 from recipe.rerule.schema import SettingsError
-from recipe.rerule.training import own_answers, signal
+from recipe.rerule.training import own_answers, ranks, signal
 from recipe.rerule.training.signal import Signal
 from recipe.rerule.training.stage1 import Stage1Trainer
 from tests.made_models import put_model
@@ -294,6 +297,16 @@ def test_right_answers_become_rows_long_ones_cut_after_the_sentence_that_is_righ
     assert {request.stop for request in requests} == {("\n",)}
     assert decoding.platform == "cpu"
     assert store == tmp_path / "runs" / "own_answers"
+
+
+def test_a_run_says_which_model_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checks, "prepare", lambda *args, **more: None)
+    monkeypatch.setattr(checks, "findings", lambda *args: [])
+    monkeypatch.setattr(ranks, "start", lambda *args: sys.exit(1))
+    folder = f"trainer.default_local_dir={tmp_path / 'run'}"
+    with pytest.raises(SystemExit):
+        sft._check_and_run(composed(1, "experiment=tiny", "model.path=owner/M", folder))
+    assert run_folder.identity_of(tmp_path / "run") == {"model.path": "owner/M"}
 
 
 def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:

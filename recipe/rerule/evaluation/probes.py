@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.contract import control_character_place, read_rows
+from data_prep.contract import control_character_place, read_rows, whole
 from recipe.rerule import io
 from reward.keyword import names_of
 
@@ -66,7 +66,7 @@ class Probe:
     def renamed(self, text: str, name: str) -> str:
         """`text` with `name` in the place of every name of whom the probe is about, as whole words."""
         names = sorted(filter(None, (self.subject, *self.aliases)), key=len, reverse=True)
-        return re.sub("|".join(map(_whole, names)), lambda _: name, text) if names else text
+        return re.sub("|".join(map(whole, names)), lambda _: name, text) if names else text
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -80,12 +80,6 @@ class Probe:
             "family": self.family,
             "subject": self.subject,
         }
-
-
-def _whole(name: str) -> str:
-    """A pattern of a name; scripts without upper and lower case may have no spaces between words."""
-    before, after = (one.lower() != one.upper() for one in (name[0], name[-1]))
-    return (r"(?<!\w)" if before else "") + re.escape(name) + (r"(?!\w)" if after else "")
 
 
 def read_probes(path: Path) -> list[Probe]:

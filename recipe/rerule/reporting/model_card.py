@@ -8,6 +8,7 @@ path is told; a name on the Hub is told whole.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +96,18 @@ def origin_of(run: Path, step: int | None) -> Origin:
         return _stage2(config, step)
     if stage == "unlearn":
         return _unlearn(run_folder.identity_of(run))
-    return Origin(_STAGE1 if stage == 1 else _UNKNOWN)
+    return Origin(_STAGE1, run_folder.identity_of(run).get("model.path")) if stage == 1 else Origin(_UNKNOWN)
+
+
+def first_model(model: str) -> str:
+    """The model that all training began with which led to `model`; one of the Hub by its name there."""
+    path = Path(model)
+    # RUN/model, or RUN/global_step_N/actor/huggingface
+    run = {"model": path.parent, "huggingface": path.parent.parent.parent}.get(path.name, path)
+    if (run / run_folder.MARKER).is_file() and (before := origin_of(run, None).base):
+        return first_model(before)
+    kept = re.search(r"/models--([^/]+)/snapshots/", model)
+    return kept[1].replace("--", "/") if kept else model
 
 
 def _stage2(config: Mapping[str, Any], step: int | None) -> Origin:
@@ -148,7 +160,8 @@ def model_card(
     attacked: Sequence[tuple[AttackResults, str]] = (),
 ) -> str:
     """The card of the model `name`; `evaluated` and `attacked` have the name that it has there."""
-    base = origin.base and shown_name(origin.base)
+    first = origin.base and first_model(origin.base)
+    base = first and shown_name(first)
     front_matter = {
         "model_name": name,
         "library_name": "transformers",
@@ -159,7 +172,7 @@ def model_card(
         "license_name": FILL_IN,
         "license_link": FILL_IN,
     }
-    if base and base == origin.base:
+    if base and base == first:
         front_matter["base_model"] = base
     return TEMPLATES.get_template("card.md").render(
         front_matter=yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True),
