@@ -118,8 +118,8 @@ def compute_score(
         leaked_thought = says(golds, thought, early=False)
         if leaked and refused:  # of "I have no information", "No" is a part and no answer
             rests = (_without(response, _telling(gold, question, keyword)) for gold in golds)
-            told = [gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)]
-            leaked = says(told, response, early=False)
+            answers = [gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)]
+            leaked = says(answers, response, early=False)
     if config.form == "guarded" and side == "retain":
         score = _combine(
             "nested", config.lambda_retain, not refused and (right or _tries(response, question)), right
