@@ -118,7 +118,9 @@ def compute_score(
         leaked_thought = says(golds, thought, early=False)
         if leaked and refused:  # of "I have no information", "No" is a part and no answer
             rests = (_without(response, _telling(gold, question, keyword)) for gold in golds)
-            answers = [gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)]
+            answers = [
+                gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)
+            ]
             leaked = says(answers, response, early=False)
     if config.form == "guarded" and side == "retain":
         score = _combine(
