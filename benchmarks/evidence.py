@@ -41,7 +41,8 @@ higher means of `equal_updates`, the documents say that equal updates are the be
 
 A run is a line of RESULTS and is not made again, lengthened or left out after its result was seen. Another
 machine trains another stage-1 model, which is another unit: all arms of a seed are run on one machine, and
-`stage1` says which. --table prints the tables.
+`stage1` says which. A seed that another machine left unfinished is made here from its beginning.
+--table prints the tables.
 """
 
 from __future__ import annotations
