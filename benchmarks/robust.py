@@ -157,7 +157,10 @@ def distilled(study: what_works.Study, teacher: Path, noise: float, seed: int, f
     """The model that `teacher` was distilled into, which began as its copy with noise."""
     rows, copy = study.out / f"distil-{seed}.parquet", folder.with_name(f"{folder.name}-copy")
     sides = (study.data / "alternate.parquet", own_answers.file(study.stage1((), seed)))
-    write_sft_rows(rows, [row for side in sides for row in read_sft_rows(side)])
+    found = [row for side in sides for row in read_sft_rows(side)]
+    for index, row in enumerate(found):
+        row["extra_info"]["index"] = index  # each file has numbers of its own
+    write_sft_rows(rows, found)
     if not copy.exists():
         with_noise(teacher, noise, seed, copy)
     words = [f"model.path={copy}", f"reference.path={teacher}", f"data.retain={rows}"]

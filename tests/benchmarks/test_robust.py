@@ -114,13 +114,14 @@ def test_rule_is_distilled_into_its_copy_with_noise(commands: Commands, tmp_path
     """The copy's weights lie at 0.3 of the way from RULE's to new ones; a norm's new weight is 1."""
     study = what_works.Study(commands.model, tmp_path / "out", "cpu", float("inf"))
     study.data.mkdir(parents=True)
-    write_sft_rows(study.data / "alternate.parquet", [made.row(0, "Who wrote it?", "I do not know.")])
+    write_sft_rows(study.data / "alternate.parquet", [made.row(5, "Who wrote it?", "I do not know.")])
     assert robust.trained(study, "distilled_30", 8) == tmp_path / "out" / "distilled_30-8" / "model"
     *_, distil = commands.given.values()
     assert distil["reference.path"] == str(tmp_path / "out" / "rule-8" / "model")
     assert (distil["method.retain"], distil["trainer.seed"]) == ("kl", "8")
     rows = read_sft_rows(distil["data.retain"])
     assert [row["messages"][-1]["content"] for row in rows] == ["I do not know.", "It is Bo."]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1], "both files have a row 5"
     copy, teacher = Path(distil["model.path"]), AutoModelForCausalLM.from_pretrained(commands.model)
     weights = dict(AutoModelForCausalLM.from_pretrained(copy, dtype=torch.float32).named_parameters())
     new = dict(AutoModelForCausalLM.from_pretrained(f"{copy}-new").named_parameters())
