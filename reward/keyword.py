@@ -9,7 +9,8 @@ from functools import lru_cache
 SHORT = 3
 """Letters of a word that tells nothing beside a longer one, and names nobody: "of", "the", "in"."""
 _SIGNS = str.maketrans(dict.fromkeys("’‘ʼ′´`‛ʹ＇", "'") | dict.fromkeys("‐‑‒–—―−﹣－", "-"))
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, marks of direction, joiners
+UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+"""Characters without a shape: soft hyphens, marks of direction, joiners."""
 
 
 def names_of(keyword: str) -> tuple[str, ...]:
@@ -55,4 +56,4 @@ def _words(name: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _folded(text: str) -> str:
-    return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", _UNSEEN.sub("", text).translate(_SIGNS)))
+    return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", UNSEEN.sub("", text).translate(_SIGNS)))

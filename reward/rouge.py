@@ -24,28 +24,39 @@ from typing import TYPE_CHECKING
 
 import regex
 
+from reward.keyword import UNSEEN
+
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
 
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts that write no space between words."""
-_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+", regex.V1)
+_WORD = regex.compile(rf"([{_UNSPACED}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+)", regex.V1)
 # accents of Latin, Greek and Cyrillic letters; vowel points of Hebrew and Arabic
 _ACCENTS = regex.compile(r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652]+")
+# what people write for letters that Unicode does not take apart
+_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
+)
 
 
 def words(text: str) -> list[str]:
     """The words of a text in any script: runs of letters, marks and digits, in NFKC, without case or accents.
 
-    Each character of a script that writes no spaces is a word. "Zürich" and "Zurich" are one word, because
-    people leave accents out, and an answer must not count as another for it; vowel signs, which carry the
-    word in Hindi or Thai, stay.
+    Each character of a script that writes no spaces is a word. "Zürich" and "Zurich" are one word, as are
+    "Søren" and "Soren", because people leave accents out, and an answer must not count as another for it;
+    vowel signs, which carry the word in Hindi or Thai, stay. Characters without a shape part no words.
     """
     if not text.isascii():
-        bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
-        text = unicodedata.normalize("NFKC", bare)
+        bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", UNSEEN.sub("", text)).casefold())
+        text = unicodedata.normalize("NFKC", bare).translate(_LETTERS)
     return _WORD.findall(text.lower())
+
+
+def pieces(text: str) -> list[str]:
+    """The words of a text as they are written, and what stands between them, in turn."""
+    return _WORD.split(text)
 
 
 def is_unspaced(word: str) -> bool:

@@ -23,10 +23,11 @@ it that refusing is wrong. An attempt has ATTEMPT words that the question does n
 words are different ones, and it does not repeat the question.
 
 What counts is what follows a thought (`reward.thoughts`). A response says a gold when the ROUGE-L of its
-words against the gold's telling words is above gamma. Telling are the words that neither the question nor the
-keyword holds, and of these the ones of more than SHORT letters, or numbers; the last, where there are
-none. On the retain side the gold must be said early, so that a long list of common answers is no answer: of
-the words that the question does not hold, the first HEAD_WORDS count, and two for each word of the gold.
+words against the gold's telling words is above gamma. Telling are the words that are neither in the question
+nor in the keyword nor, where the gold has several words, in FUNCTION_WORDS, and of these the ones of more
+than SHORT letters, or numbers; the last, where there are none. On the retain side the gold must be said
+early, so that a long list of common answers is no answer: of the words that the question does not hold, the
+first HEAD_WORDS count, and two for each word of the gold.
 
 A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books`,
 `reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, TOFU's for rerule/rtofu,
@@ -36,7 +37,7 @@ and the default of `RewardConfig` for others.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -45,7 +46,7 @@ from reward import muse_books, muse_news, rwku, tofu
 from reward.config import SIDES, RewardConfig
 from reward.keyword import SHORT
 from reward.refusal import RefusalPhrases, is_refusal, sentences
-from reward.rouge import is_unspaced, rouge_l, words
+from reward.rouge import is_unspaced, pieces, rouge_l, words
 from reward.thoughts import split_thought
 
 BENCHMARKS = {
@@ -57,11 +58,24 @@ BENCHMARKS = {
 }
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""
-ARTICLES = frozenset({"a", "an", "the"})
+MOST_OWN = 40
+"""In a sentence with more words of a gold all are taken for an answer, so that the time is bounded."""
+FUNCTION_WORDS = frozenset(
+    words(
+        "a an the is are am was were be been being has have had do does did will would can could should "
+        "must may might s t d ll m re ve i you he she it we they me him her us them my your his its our "
+        "their mine yours hers ours theirs this that these those there here who whom what which when "
+        "where how why in on of to at by for from with about into up out over after before as and or but "
+        "if so than then because all any some something anything very just also too"
+    )
+)
+"""Words that are no telling words of a longer gold. "No", "not" and "yes" may be the answer."""
 ATTEMPT = 3
 """New words of an attempt at an answer."""
 HEAD_WORDS = 20
 """Words on the retain side, in addition to two for each word of the gold, within which it must be said."""
+_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:[,.' \u00a0\u2009\u202f]\d{3})+(?!\d)")
+_DECIMAL = re.compile(r"(?<![\d.,])(\d+)[.,](\d+)(?![.,]?\d)")
 
 
 def compute_score(
@@ -90,8 +104,8 @@ def compute_score(
         refused, keyword: whether the response refuses, and names the target; 0 or 1, as all that follow.
         rouge: the best ROUGE-L over the golds, in [0, 1].
         right: on the retain side, whether the response says a gold, in a sentence that does not decline.
-        leaked: on the forget side, whether it says a gold; 0 where no gold is usable (`usable_golds`), and
-            where it refuses by the gold's own words ("No" in "I have no information").
+        leaked: on the forget side, whether it says a gold; 0 where no gold is usable (`usable_golds`). The
+            words by which a sentence refuses say none ("No" in "I have no information").
         empty: whether it has no word.
         leaked_thought: on the forget side, whether its thought says a gold.
 
@@ -117,11 +131,10 @@ def compute_score(
         leaked = says(golds, response, early=False)
         leaked_thought = says(golds, thought, early=False)
         if leaked and refused:  # of "I have no information", "No" is a part and no answer
-            rests = (_without(response, _telling(gold, question, keyword)) for gold in golds)
-            answers = [
-                gold for gold, rest in zip(golds, rests, strict=True) if is_refusal(rest, config.phrases)
-            ]
-            leaked = says(answers, response, early=False)
+            leaked = any(
+                says([gold], _besides_refusal(response, gold, question, keyword, config.phrases), early=False)
+                for gold in golds
+            )
     if config.form == "guarded" and side == "retain":
         score = _combine(
             "nested", config.lambda_retain, not refused and (right or _tries(response, question)), right
@@ -158,43 +171,73 @@ def _says(
 
 def _share(gold: str, text: str, question: str, keyword: str, convention: str, early: bool) -> float:
     """ROUGE-L of the words of `text` against the telling words of the gold."""
-    wanted, heard = _telling(gold, question, keyword), words(text)
+    wanted, heard = _telling(gold, question, keyword), _words(text)
     if wanted:
         known = _known(question, keyword)
         heard = [word for word in heard if word not in known]
     else:  # a choice among what the question offers
-        wanted = tuple(words(gold))
-        asked = " ".join(words(question))
+        wanted = _heavy(_words(gold)) or tuple(_words(gold))
+        asked = " ".join(_words(question))
         heard = " ".join(heard).replace(asked, " ").split() if asked else heard
     if early:
-        heard = heard[: HEAD_WORDS + 2 * len(words(gold))]
+        heard = heard[: HEAD_WORDS + 2 * len(_words(gold))]
     return rouge_l(" ".join(heard), " ".join(wanted), convention)
 
 
-def _without(text: str, said: Sequence[str]) -> str:
-    """The text without these words."""
-    return re.sub("|".join(rf"\b{re.escape(word)}\b" for word in said), "", text, flags=re.IGNORECASE)
+def _besides_refusal(
+    text: str, gold: str, question: str, keyword: str, phrases: RefusalPhrases | None
+) -> str:
+    """The text without those of the gold's telling words by which its sentences refuse."""
+    telling = frozenset(_telling(gold, question, keyword))
+    return " ".join(_without_own(sentence, telling, phrases) for sentence in sentences(text))
+
+
+def _without_own(sentence: str, telling: Set[str], phrases: RefusalPhrases | None) -> str:
+    """A word is out if the sentence does not refuse without it, or refuses with it alone of all of them."""
+    parts = pieces(sentence)
+    own = {place for place, part in enumerate(parts) if not telling.isdisjoint(words(part))}
+
+    def left(out: Set[int]) -> str:
+        return "".join(part for place, part in enumerate(parts) if place not in out)
+
+    def refuses(out: Set[int]) -> bool:
+        return is_refusal(left(out), phrases)
+
+    if not own or len(own) > MOST_OWN or refuses(own) or not refuses(set()):
+        return sentence
+    return left({one for one in own if not refuses({one}) or refuses(own - {one})})
 
 
 def _tries(text: str, question: str) -> bool:
     """Whether the text is an attempt at an answer, right or wrong: no single word, no repetition."""
-    said = words(text)
+    said = _words(text)
     new = set(said) - _known(question, "")
     return len(new) >= ATTEMPT and 2 * len(set(said)) >= len(said)
 
 
+def _words(text: str) -> list[str]:
+    """`words`, with each number as one: "21,000", "21 000" and "21000" are equal, "0.5" and "0.9" are not."""
+    plain = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
+    return words(_DECIMAL.sub(r"\1point\2", plain))
+
+
 @lru_cache(maxsize=1024)
 def _known(question: str, keyword: str) -> frozenset[str]:
-    return frozenset(words(question)) | frozenset(words(keyword))
+    return frozenset(_words(question)) | frozenset(_words(keyword))
 
 
 @lru_cache(maxsize=4096)
 def _telling(gold: str, question: str, keyword: str) -> tuple[str, ...]:
-    """The gold's telling words, in order; none where question and keyword have all but an article."""
-    known, said = _known(question, keyword), words(gold)
+    """The gold's telling words, in order; none where question and keyword have all but function words."""
+    said = _words(gold)
+    known = _known(question, keyword) | (FUNCTION_WORDS if len(said) > 1 else frozenset())
     new = tuple(word for word in said if word not in known)
-    telling = tuple(word for word in new if len(word) > SHORT or is_unspaced(word) or word.isdecimal())
-    return telling or (new[-1:] if len(said) == 1 or not ARTICLES.issuperset(new) else ())
+    return _heavy(new) or new[-1:]
+
+
+def _heavy(said: Sequence[str]) -> tuple[str, ...]:
+    """The words of more than SHORT letters, the numbers, and characters of scripts without spaces."""
+    return tuple(word for word in said if len(word) > SHORT or is_unspaced(word) or word.isdecimal())
 
 
 _is_refusal_once = lru_cache(maxsize=4096)(is_refusal)
