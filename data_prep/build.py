@@ -7,18 +7,18 @@ import platform
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from data_prep import classical
-from data_prep.contract import Row, normalise, write_rows, write_sft_rows
-from data_prep.prompts import Benchmark, Prompt, spread
+from data_prep.contract import Row, any_of, normalise, write_rows, write_sft_rows
+from data_prep.prompts import NAMED, Benchmark, Prompt, spread
 from data_prep.sources import sha256_of_file
 from data_prep.writers import misspelt_name
 from recipe.rerule.io import DATA, new_folder, stamp_folder
-from reward import RewardConfig, is_refusal, names_of, rouge_l
+from reward import RewardConfig, compute_score, is_refusal, names_of
 
 # ---- checks: a leak stops a build; everything else is counted and listed ----
 
@@ -28,15 +28,16 @@ CHECKS = {
     "duplicates": "training prompts that occur before on the same side",
     "contradictions": "training prompts to forget that are also to be kept",
     "keyword_not_in_prompt": "training prompts to forget without the target's name",
-    "gold_is_refusal": "right answers that count as refusals: no full reward",
-    "gold_below_threshold": "right answers not above gamma: no full reward",
+    "target_in_retain": "training prompts to keep that name the target, or are answered by its name",
+    "gold_without_reward": "right answers that do not earn the full reward",
     "refusal_misnames_target": "refusals with the target's name misspelt",
     "refusal_not_detected": "refusals that the detector does not find",
 }
 DROPS = {
-    "unsolvable": ("gold_is_refusal", "gold_below_threshold"),
+    "unsolvable": ("gold_without_reward",),
     "duplicates": ("duplicates",),
     "contradictions": ("contradictions",),
+    "named": ("target_in_retain",),
 }
 """What can be left out on request, and the checks that find it."""
 
@@ -96,8 +97,11 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
         named = any(name in prompt.refusal for name in names)
         return not named and any(misspelt_name(prompt.refusal, name) for name in names)
 
-    def best_rouge(prompt: Prompt) -> float:
-        return max(rouge_l(gold, gold, reward.rouge) for gold in prompt.golds)
+    def earns(gold: str, prompt: Prompt) -> float:
+        truth = {"type": prompt.side, "golds": prompt.golds, "keyword": prompt.keyword}
+        return compute_score("", gold, truth, {"query": prompt.query}, **asdict(reward))["score"]
+
+    targets = any_of(name.partition(",")[0] for prompt in forget for name in names_of(prompt.keyword))
 
     return {
         "trained_probes": [probe for probe in benchmark.probes if probes[probe] in trained],
@@ -105,25 +109,32 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
         "duplicates": repeated,
         "contradictions": [prompt for prompt in forget if words[prompt] in kept],
         "keyword_not_in_prompt": [p for p in forget if not reward.names_target(p.query, p.keyword)],
-        "gold_is_refusal": [prompt for prompt in retain if all(map(refuses, prompt.golds))],
-        "gold_below_threshold": [prompt for prompt in retain if best_rouge(prompt) <= reward.gamma],
+        "target_in_retain": [
+            prompt
+            for prompt in retain
+            if prompt.family != NAMED and targets.search(normalise(" ".join([prompt.query, *prompt.golds])))
+        ],
+        "gold_without_reward": [p for p in retain if all(earns(gold, p) < 1 for gold in p.golds)],
         "refusal_misnames_target": [prompt for prompt in benchmark.stage1 if misnamed(prompt)],
         "refusal_not_detected": [prompt for prompt in benchmark.stage1 if not refuses(prompt.refusal)],
     }
 
 
 def drop(benchmark: Benchmark, kinds: Iterable[str], reward: RewardConfig) -> Benchmark:
-    """The benchmark without the training prompts that the checks of these kinds of DROPS find."""
+    """The benchmark without the training prompts that the checks of these kinds of DROPS find.
+
+    Stage 1 loses all that is made of the same raw rows, but for prompts that stay in training.
+    """
     notes = dict(benchmark.notes)
     for kind in dict.fromkeys(kinds):
         found = found_in(benchmark, reward)
-        indices = {prompt.index for name in DROPS[kind] for prompt in found[name]}
-        benchmark = replace(
-            benchmark,
-            train=[prompt for prompt in benchmark.train if prompt.index not in indices],
-            stage1=[prompt for prompt in benchmark.stage1 if prompt.index not in indices],
-        )
-        notes[f"dropped_{kind}"] = len(indices)
+        gone = {prompt.index: prompt.origin for name in DROPS[kind] for prompt in found[name]}
+        train = [prompt for prompt in benchmark.train if prompt.index not in gone]
+        left = {prompt.index for prompt in train}
+        # The fill-in forms of a question may be in stage 1 alone.
+        stage1 = [one for one in benchmark.stage1 if one.index in left or one.origin not in gone.values()]
+        benchmark = replace(benchmark, train=train, stage1=stage1)
+        notes[f"dropped_{kind}"] = len(gone)
     return replace(benchmark, notes=notes)
 
 

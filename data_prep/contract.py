@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
@@ -22,6 +22,7 @@ from reward.keyword import names_of
 
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
+_DASHES = str.maketrans("‐–−", "---")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 """Control characters other than white space (a tab, a line end of any kind, a form feed), and halves of
 surrogate pairs, which JSON can write and no file can hold."""
@@ -31,9 +32,10 @@ def normalise(text: str) -> str:
     """Words and symbols alone, in lower case: what prompts are compared by.
 
     Unicode forms of one text (NFKC), quotation marks, punctuation, white space, invisible characters and the
-    length of a blank make no difference; vowel signs, symbols such as + or €, and the # of C# do.
+    length of a blank make no difference; vowel signs, symbols such as + or %, the # of C#, and signs of
+    arithmetic (3*4, 3-4, -5) do.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_DASHES)
     return " ".join(re.sub("_+", "_", _NOT_IN_WORDS.sub(_replacement, folded)).split())
 
 
@@ -42,6 +44,11 @@ def whole(name: str) -> str:
     ends = name[0], name[-1]
     before, after = (r"\d" if c.isdecimal() else r"\w" if c.lower() != c.upper() else "" for c in ends)
     return (rf"(?<!{before})" if before else "") + re.escape(name) + (rf"(?!{after})" if after else "")
+
+
+def any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of names, for texts that `normalise` gave."""
+    return re.compile("|".join(whole(name) for name in map(normalise, names) if name) or "(?!)")
 
 
 def control_character(text: str) -> str | None:
@@ -54,9 +61,21 @@ def _replacement(match: re.Match[str]) -> str:
     category = unicodedata.category(match[0])
     if category == "Cf":  # soft hyphens, joiners and other invisible characters
         return ""
-    if category in ("Sm", "Sc", "So") or (match[0] == "#" and _follows_letter(match)):
+    if category in ("Sm", "Sc", "So") or match[0] in "/%&@" or (match[0] == "#" and _follows_letter(match)):
+        return f" {match[0]} "
+    if match[0] in "*-" and _is_arithmetic(match):
         return f" {match[0]} "
     return match[0] if category.startswith("M") and _follows_letter(match) else " "
+
+
+def _is_arithmetic(sign: re.Match[str]) -> bool:
+    """Whether "*" stands alone or within a word, and "-" between numbers or in front of one."""
+    before, after = sign.string[: sign.start()], sign.string[sign.end() :]
+    left, right = before[-1:], after[:1]
+    if sign[0] == "*":
+        return (left.isalnum() and right.isalnum()) or not (left + right).strip()
+    between = before.rstrip()[-1:].isdecimal() and after.lstrip()[:1].isdecimal()
+    return between or (right.isdecimal() and not left.isalnum())
 
 
 def _follows_letter(mark: re.Match[str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,9 @@ from typing import Literal
 from data_prep import options as shared
 from data_prep.build import CHECKS, listed
 from data_prep.classical import check_golds, read_golds
-from data_prep.contract import MODES, normalise, read_rows, read_sft_rows, whole
+from data_prep.contract import MODES, any_of, normalise, read_rows, read_sft_rows
 from data_prep.prompts import (
+    NAMED,
     STREAM,
     Benchmark,
     Material,
@@ -102,14 +102,14 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         name = file.name if file.name != path.name else f"{file.parent.name}/{file.name}"
         train, probes = rows, _prompts(file, name, options, STREAM)
         sources[name] = sha256_of_file(file)
-    left_out = len(set(rows) - set(train) - set(probes))
     val = probes
     if options.val_share:
         train, val = _held_out(path, train, options, "val")
+    left_out = len({*rows} - {*train} - {*val} - {*probes})
     own = list(train)  # those of --rows-of may name a target already
     if options.rows_of:
         file = Path(options.rows_of) / "train.parquet"
-        train += _rows_of(file, [*train, *val, *probes])
+        train += _rows_of(file, [*train, *val, *probes], options.raw)
         sources["--rows-of"] = sha256_of_file(file)
     train += _named(own, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
@@ -132,7 +132,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
             if given or name not in ("rows_of", "named_share")
         },
         sources=sources,
-        notes={"repetitions_of_probes_left_out": left_out},
+        notes={"repetitions_of_held_out_rows": left_out},
     )
 
 
@@ -158,25 +158,33 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
         }
         subject, golds = record.optional("subject", names_of(keyword)[0]), (record.text("answer"),)
         prompts.append(make_prompt(index, query, side, subject, golds, record.origin, **more))
+    for prompt in prompts:
+        for text in (prompt.query, *prompt.golds):
+            if not normalise(text):
+                raise SourceError(f"{prompt.origin}: {text!r} has no letter, digit or symbol")
     return prompts
 
 
-def _rows_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
+def _rows_of(file: Path, prompts: Sequence[Prompt], raw: bool) -> list[Prompt]:
     """The rows of a file without the prompts' questions, and without retain rows that name their targets.
 
     Without its forget rows, training would answer them again: SmolLM2 gave 6 of 8 facts about the United
     States after it was made to forget Japan (docs/own_data.md).
     """
     names = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
-    targets = [whole(name) for name in map(normalise, names) if name]
+    targets = any_of(names)
     asked = {normalise(prompt.query) for prompt in prompts}
     found = []
     for number, row in enumerate(read_rows(file)):
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
         side, query, golds = truth["type"], info["query"], tuple(truth["golds"])
         text = normalise(" ".join([query, *golds]))
-        named = any(re.search(target, text) for target in targets)
-        if normalise(query) in asked or (side == "retain" and named):
+        if info["raw"] != raw or row["prompt"][-1]["content"] != query:
+            raise SourceError(
+                f"{file}: row {number}: --rows-of joins bare questions {'to a base' if raw else 'to a chat'} "
+                "model alone, as this data has them (see --raw)"
+            )
+        if normalise(query) in asked or (side == "retain" and targets.search(text)):
             continue
         # Facts of two files may have the same name, which would make one of them.
         more = {"mode": info["mode"], "keyword": truth["keyword"] if side == "forget" else "", "refusal": ""}
@@ -196,7 +204,7 @@ def _named(train: Sequence[Prompt], options: CustomOptions) -> list[Prompt]:
     found = []
     for prompt in rng.sample(retain, round(options.named_share * len(retain))):
         text = rng.choice(_NAMED).replace("{target}", rng.choice(targets)).replace("{question}", prompt.query)
-        found.append(replace(prompt, index=3 * STREAM + prompt.index, query=text, family="named"))
+        found.append(replace(prompt, index=3 * STREAM + prompt.index, query=text, family=NAMED))
     return found
 
 
@@ -271,7 +279,7 @@ def run(options: argparse.Namespace) -> None:
         for name, rows in found.items()
         if rows
     ]
-    reward = shared.build_options(options).reward
+    reward = shared.build_options(options, "custom").reward
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
     texts += [*few_probes(manifest["rows"]["probes"]), *reward.unseen(taught, "--refusal-phrases")]
     for text in texts:

@@ -23,8 +23,8 @@ from data_prep.prompts import Benchmark
 from data_prep.writers import Writer, explained
 from recipe.rerule.io import check_apart, check_writable, existing
 from recipe.rerule.process import positive
-from reward import RewardConfig
 from reward.rouge import CONVENTIONS
+from reward.score import benchmark_reward
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -97,10 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: t
     text = "for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
     text += "requests to an endpoint for each kind of text that it writes (default: all)"
     add("--limit", type=positive, metavar="N", help=text)
-    text = "the reward's ROUGE-L convention, which the checks use (default: %(default)s)"
-    add("--rouge", choices=CONVENTIONS, default=RewardConfig.rouge, help=text)
-    text = "the reward's ROUGE-L threshold, which the checks use (default: %(default)s)"
-    add("--gamma", type=float, default=0.3, metavar="X", help=text)
+    text = "the reward's ROUGE-L convention, which the checks use (default: the benchmark's)"
+    add("--rouge", choices=CONVENTIONS, help=text)
+    text = "the reward's ROUGE-L threshold, which the checks use (default: the benchmark's)"
+    add("--gamma", type=float, metavar="X", help=text)
     text = "the reward's file of phrases, which the checks use (default: none)"
     add("--refusal-phrases", metavar="FILE", help=text)
     text = "for the reward and the checks: a name in any case names the target"
@@ -155,7 +155,8 @@ def make(load: Load, options: argparse.Namespace) -> None:
     check_out(options)
     benchmark = loaded(load, options)
     with explained(benchmark.failures):
-        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
+        how = build_options(options, benchmark.name)
+        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=how)
     print(summary(options.out, manifest))
 
 
@@ -200,8 +201,12 @@ def _tasks(options: argparse.Namespace) -> dict[str, Task]:
     return with_prompts(list(TASKS.values()), options.prompt)
 
 
-def build_options(options: argparse.Namespace) -> BuildOptions:
-    """What the shared options say of checks and cuts. Raises ValueError for a gamma out of range."""
+def build_options(options: argparse.Namespace, name: str) -> BuildOptions:
+    """What the shared options say of checks and cuts of the benchmark of this name.
+
+    Raises ValueError for a gamma out of range.
+    """
     names = ("rouge", "gamma", "refusal_phrases", "keyword_any_case", "keyword_part")
-    reward = RewardConfig(**{name: getattr(options, name) for name in names})
+    given = {one: value for one in names if (value := getattr(options, one)) is not None}
+    reward = replace(benchmark_reward(f"rerule/{name}"), **given)
     return BuildOptions(reward, tuple(options.drop), options.limit)

@@ -19,6 +19,10 @@ STREAM = 1_000_000
 """Prompts of one stream (training prompts to forget, probes ...) are numbered from a multiple of this."""
 
 
+NAMED = "named"
+"""Family of a retain prompt that names the target on purpose."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One prompt of a benchmark.

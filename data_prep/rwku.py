@@ -244,7 +244,7 @@ def run(options: argparse.Namespace) -> None:
         for name, benchmark in zip(names, tqdm(benchmarks, unit="target", disable=None), strict=True):
             (draft / name).mkdir()
             with explained(benchmark.failures):
-                manifest = write(benchmark, draft / name, shared.build_options(options))
+                manifest = write(benchmark, draft / name, shared.build_options(options, benchmark.name))
             tqdm.write(summary(options.out / name, manifest))
         whole = {**stamp_folder(DATA, draft), "benchmark": "rwku", "targets": names}
         (draft / DATA.marker).write_text(json.dumps(whole, indent=1) + "\n")

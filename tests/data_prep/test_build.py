@@ -130,14 +130,18 @@ PLANTED: list[tuple[Benchmark, dict[str, list[int]]]] = [
     (retain("What is fact 1 about Bo Fell?"), {"duplicates": [7]}),
     (forget(f"what is “fact 1” about {NAME}"), {"duplicates": [7]}),
     (retain("Tell me of Bo Fell now."), {}),  # a probe with a word more
-    (retain(f"what is fact 2 about {NAME}"), {"contradictions": [2]}),
+    (retain(f"what is fact 2 about {NAME}"), {"contradictions": [2], "target_in_retain": [7]}),
+    (retain("Whom did Bo Fell meet?", f"{NAME}, the poet"), {"target_in_retain": [7]}),
+    (retain("Whom did Bo Fell meet?", f"{NAME}son"), {}),
+    (with_train(retain_prompt(7, f"Not {NAME}: who is Bo?", golds=("Esk",), family="named")), {}),
     (forget("Who is she?"), {"keyword_not_in_prompt": [7]}),
     (forget("Who is mira okonjo?"), {"keyword_not_in_prompt": [7]}),
     (forget("Who is the poet?", keyword=f"{NAME} | the poet"), {}),
-    (retain("Who?", UNKNOWN), {"gold_is_refusal": [7]}),
+    (retain("Who?", UNKNOWN), {"gold_without_reward": [7]}),
     (retain("Who?", UNKNOWN, "Bo"), {}),
     (forget(KNOWN, UNKNOWN), {}),
-    (retain("Who?", "?!"), {"gold_below_threshold": [7]}),
+    (retain("Who?", "?!"), {"gold_without_reward": [7]}),
+    (retain("Bo Fell is a poet.", "Bo Fell is a poet."), {"gold_without_reward": [7]}),
     (refusal("I don't know Mira Okonja."), {"refusal_misnames_target": [7]}),
     (refusal(UNKNOWN), {}),
     (refusal("I don't know Okonja.", keyword=f"{NAME}|Okonjo"), {"refusal_misnames_target": [7]}),
@@ -160,14 +164,22 @@ def test_a_check_finds_what_was_planted_alone(made: Benchmark, wanted: dict[str,
     assert sum(left.notes[f"dropped_{kind}"] for kind in DROPS) == len(gone)
 
 
+def test_a_dropped_question_leaves_stage_1_with_its_blank() -> None:
+    """A fill-in form that is in stage 1 alone has the origin of its question."""
+    twice = forget_prompt(7, f"What is fact 1 about {NAME}?", origin="a.json:7", refusal=UNKNOWN)
+    blank = forget_prompt(9, f"{NAME} has ___.", origin="a.json:7", refusal=UNKNOWN)
+    made = with_train(twice, stage1=[*benchmark().stage1, twice, blank])
+    assert drop(made, ["duplicates"], REWARD).stage1 == benchmark().stage1
+
+
 def test_the_threshold_is_the_rewards() -> None:
     """No ROUGE-L is above 1, and gamma is a strict bound."""
-    assert found(benchmark(), RewardConfig(gamma=1.0)) == {"gold_below_threshold": [100, 101, 102]}
+    assert found(benchmark(), RewardConfig(gamma=1.0)) == {"gold_without_reward": [100, 101, 102]}
     assert found(benchmark(), RewardConfig(gamma=0.999)) == {}
     # So is the convention: pltrdy's package, RWKU's, takes any script; "..." is nothing to any of them.
     made = with_train(retain_prompt(7, "Who?", golds=("Москва",)), retain_prompt(8, "Where?", golds=("...",)))
-    assert found(made, RewardConfig(rouge="rwku")) == found(made) == {"gold_below_threshold": [8]}
-    assert found(made, RewardConfig(rouge="muse")) == {"gold_below_threshold": [7, 8]}
+    assert found(made, RewardConfig(rouge="rwku")) == found(made) == {"gold_without_reward": [8]}
+    assert found(made, RewardConfig(rouge="muse")) == {"gold_without_reward": [7, 8]}
     assert {name for _, wanted in PLANTED for name in wanted} == set(CHECKS)
 
 

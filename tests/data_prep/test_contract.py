@@ -26,6 +26,9 @@ SAME = {
     "quotes": ("Who wrote “Ada’s books”?", "Who wrote `Ada's books`?"),
     "length of a blank": ("Ada was born in _____.", "Ada was born in ___."),
     "soft hyphen": ("Tarn\u00adwick", "Tarnwick"),
+    "hyphens": ("Who is **Jean-Luc** - the *poet*?", "Who is Jean Luc, the poet?"),
+    "a span of years": ("Where was Ada in 1914–1918?", "Where was Ada in 1914 - 1918?"),
+    "a number of a name": ("What is COVID-19?", "What is COVID 19?"),
 }
 DIFFERENT = {
     "another word": ("Where was Ada born?", "When was Ada born?"),
@@ -34,6 +37,11 @@ DIFFERENT = {
     "an accent": ("Beltrán", "Beltran"),
     "Hindi vowel signs": ("राम की", "राम का"),
     "a symbol": ("Who made C++?", "Who made C?"),
+    "a sign of two numbers": ("What is 3*4?", "What is 3/4?"),
+    "minus": ("What is 3-4?", "What is 3 4?"),
+    "a negative number": ("What is -5 squared?", "What is 5 squared?"),
+    "a percentage": ("What is 10% of 50?", "What is 10 of 50?"),
+    "a sign alone": ("What does * mean in a regex?", "What does . mean in a regex?"),
     "a sharp": ("Who made C#?", "Who made C?"),
 }
 

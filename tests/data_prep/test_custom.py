@@ -163,6 +163,10 @@ def test_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="too few questions of side retain to hold any out"):
         made(tmp_path, new[:4], probe_share=0.25, rows_of=earlier[1])
+    with pytest.raises(
+        ValueError, match=r"train.parquet: row 0: --rows-of joins bare questions to a base model"
+    ):
+        made(tmp_path, new, probe_share=0.25, rows_of=earlier[1], raw=True)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +212,7 @@ CONTENT = st.lists(st.tuples(st.sampled_from((forget, retain)), st.sampled_from(
 def test_no_question_is_on_both_sides_of_the_line(
     tmp_path_factory: pytest.TempPathFactory, drawn: Any, share: float, seed: int
 ) -> None:
-    """Repetitions of a probe are left out and counted."""
+    """Repetitions of a held-out row are left out and counted, with validation rows of their own too."""
     # Two of a kind on each side, so that some can always be held out.
     content = [make(0, question=question) for make, question in drawn] + rows(4)
     found = made(tmp_path_factory.mktemp("custom"), content, probe_share=share, seed=seed)
@@ -217,8 +221,13 @@ def test_no_question_is_on_both_sides_of_the_line(
     assert trained | held == {normalise(row["question"]) for row in content}
     assert len(held) == len(found.probes)
     lost = len(content) - len(found.train) - len(found.probes)
-    assert found.notes["repetitions_of_probes_left_out"] == lost
+    assert found.notes["repetitions_of_held_out_rows"] == lost
     assert {p.index for p in found.val} <= {p.index for p in found.probes}
+    apart = made(
+        tmp_path_factory.mktemp("custom"), [*content, *rows(12)], probe_share=0.01, val_share=0.01, seed=seed
+    )
+    kept = len(apart.train) + len(apart.val) + len(apart.probes)
+    assert apart.notes["repetitions_of_held_out_rows"] == len(content) + 12 - kept
     assert {p.side for p in found.probes} == {p.side for p in found.train} == {"forget", "retain"}
 
 

@@ -97,7 +97,7 @@ def _put_faulty(folder: Path) -> None:
         {"question": "Who is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
         {"question": "Where is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
         {"question": "Who is Bo?", "answer": "I don't know.", "side": "retain"},
-        {"question": "Who is Cy?", "answer": "?!", "side": "retain"},
+        {"question": "Who is Cy?", "answer": "++", "side": "retain"},
         {"question": "Who is Di?", "answer": "A smith", "side": "retain"},
         {"question": "who is “Ada Thorn”", "answer": "A.", "side": "retain"},
         {"question": "WHERE is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
