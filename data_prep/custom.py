@@ -79,7 +79,7 @@ class CustomOptions(shared.Draws):
     )
     named_share: float = shared.option(
         0.0,
-        "share of the training's retain rows that get a second row, which names a target and asks the same; "
+        "share of the retain rows that get a second row: the same question, with words that name the target; "
         "without such rows a model may learn to refuse the name",
         type=float,
         metavar="X",

@@ -1,4 +1,4 @@
-"""A check for a GPU that nobody has tried yet: python -m benchmarks.gpu_check [--device cuda] [--small]
+"""Check the replay update on a GPU: python -m benchmarks.gpu_check [--device cuda] [--small]
 
 1. Log-probs, weights, loss and gradient of the replay update on the device, against float64 on the processor:
    in float32 and bfloat16, with one micro-batch and with several, with sdpa and, if installed, flash-attn.

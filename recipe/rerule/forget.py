@@ -79,13 +79,14 @@ def _parser() -> ArgumentParser:
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
     text = "what is to be forgotten, which a refusal should name, or names with | between them"
     add("--name", help=f"{text} (default: the column keyword)")
-    text = (
-        "share of the retain rows that get a second row, which names the target and asks about something else"
-    )
+    text = "share of the retain rows that get a second row: the same question, with words that name the "
+    text += "target"
     add("--named-share", type=float, default=0.0, metavar="X", help=f"{text} (default: %(default)s)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
     add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
-    add("--lora", action="store_true", help="train adapters in place of whole models")
+    text = "train adapters in place of whole models; not tried: another LoRA setting missed the goal with "
+    text += "both seeds (docs/real_model.md)"
+    add("--lora", action="store_true", help=text)
     add("--platform", choices=("gpu", "cpu"), help="default: gpu where this machine has one, else cpu")
     text = "a setting of the training that unlearns (stage 2, or the other method), which decides the most; "
     text += "stage1:KEY=VALUE is one of stage 1; repeat the option for more"

@@ -76,7 +76,7 @@ class RTofu(Tofu):
     score_legend = ""
     options = (
         Option("prompts", choices=tuple(MODES)),
-        Option("max_tokens", f"for rtofu {MAX_TOKENS}, thoughts included", int, "N"),
+        Option("max_tokens", f"default {MAX_TOKENS}, thoughts included", int, "N"),
     )
     log_file = ""
     log_endings = ()
