@@ -140,9 +140,8 @@ def _labels(batch: DataProto) -> list[PromptLabel]:
 def weigh_sides(batch: DataProto) -> dict[str, float]:
     """Multiply the advantages of a batch by the weight of their side, in place; `sides.weights=by_error`.
 
-    GRPO moves both sides along one direction, refusing more or less, faster than it tells them apart. The
-    weights hold the sides together: the one that errs more often weighs more. Errors are the share of retain
-    responses that are refusals, and the share of forget responses that are none. With
+    The side that errs more often weighs more; no gain was shown on a real model (docs/real_model.md). Errors
+    are the share of retain responses that are refusals, and the share of forget responses that are none. With
     r = exp(STRENGTH (retain errors - forget errors)) of this batch, the weights are 2 / (1 + r) for forget
     rows and 2 r / (1 + r) for retain rows: they add up to 2, as without them.
 
