@@ -5,8 +5,10 @@ own answers as rows, where only vLLM is left out.
 """
 
 import copy
+import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,6 +302,8 @@ def test_right_answers_become_rows_long_ones_cut_after_the_sentence_that_is_righ
 
 
 def test_a_run_says_which_model_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And its temporary folder is not that of what follows in this process."""
+    before = tempfile.gettempdir(), dict(os.environ)
     monkeypatch.setattr(checks, "prepare", lambda *args, **more: None)
     monkeypatch.setattr(checks, "findings", lambda *args: [])
     monkeypatch.setattr(ranks, "start", lambda *args: sys.exit(1))
@@ -307,6 +311,7 @@ def test_a_run_says_which_model_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(SystemExit):
         sft._check_and_run(composed(1, "experiment=tiny", "model.path=owner/M", folder))
     assert run_folder.identity_of(tmp_path / "run") == {"model.path": "owner/M"}
+    assert (tempfile.gettempdir(), dict(os.environ)) == before
 
 
 def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:

@@ -80,8 +80,16 @@ def as_rank(config: DictConfig) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_files() -> Iterator[None]:
-    """A temporary folder for this process and its ranks, removed when the block is left."""
+    """A temporary folder for this process and its ranks, until the block is left."""
     with process.scratch_folder() as folder:
-        os.environ.update(process.scratch_environment(folder))
+        own, usual = process.scratch_environment(folder), tempfile.tempdir
+        before = {name: os.environ[name] for name in own if name in os.environ}
+        os.environ.update(own)
         tempfile.tempdir = str(folder)
-        yield
+        try:
+            yield
+        finally:
+            tempfile.tempdir = usual
+            for name in own:
+                os.environ.pop(name, None)
+            os.environ.update(before)
