@@ -1,7 +1,7 @@
 """Three optimiser steps of methods of every kind through verl's engine, against plain transformers and AdamW.
 
 And a killed run of the command, which ends as if it had not been killed. tests/unlearning/test_loss.py has
-the loss and the gradient of every preset, without an engine; test_golden.py has what the command writes.
+the loss and the gradient of every preset, without an engine.
 """
 
 import json

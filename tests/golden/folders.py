@@ -65,26 +65,3 @@ def attacks(folder: Path) -> dict[str, Any]:
         "curves": read_lines(curves) if curves.is_file() else [],
         "values of single probes": len(scores) + len(refusals),
     }
-
-
-def run_records(folder: Path) -> dict[str, Any]:
-    """The records of a run: metrics by step, and of each other kind its lines and the names in the last one.
-
-    Of stage 2 also, for each step: the indices of its prompts and of the groups that replay stored, and how
-    many it drew. Indices ascend, since the order of a step's groups follows from the lengths of responses.
-    """
-    records = folder / "records"
-    kinds = {path.stem: read_lines(path) for path in sorted(records.glob("*.jsonl"))}
-    files = sorted(records.glob("rollouts/*.jsonl"))
-    rollouts = {f"rollouts/{path.stem}": read_lines(path) for path in files}
-    replay = kinds.get("replay", [])
-    return {
-        "steps": {line["step"]: line["data"] for line in kinds["metrics"]},
-        "sizes": {
-            name: {"lines": len(lines), "names": list(lines[-1])}
-            for name, lines in (kinds | rollouts).items()
-        },
-        "prompts": [sorted(one["index"] for one in line["prompts"]) for line in kinds.get("prompts", [])],
-        "stored": [sorted(index for index, _ in line["stored"]) for line in replay],
-        "drawn": [[len(drawn) for drawn in line["drawn"]] for line in replay],
-    }
