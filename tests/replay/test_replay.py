@@ -1,6 +1,7 @@
 """Replay over training steps, against a list and by hand, and the hook with a trainer of three lines."""
 
 import copy
+import random
 from typing import Any
 
 import pytest
@@ -199,6 +200,14 @@ def test_the_number_of_random_admissions_does_not_move_the_draws() -> None:
         states.append(replay.state_dict()["rng"])
     assert states[0]["sampling"] == states[1]["sampling"]
     assert states[0]["admission"] != states[1]["admission"]
+
+
+def test_the_seed_decides_the_random_admissions() -> None:
+    """As many as are hard: six of the first step's seven."""
+    replay = small(admission="random")
+    replay.offer(offered(1), 1)
+    places = random.Random("1/admission").sample(range(7), 6)
+    assert keys(replay.buffer) == [(place, 1) for place in sorted(places)]
 
 
 def test_replays_do_not_share_groups_through_a_state() -> None:
