@@ -4,10 +4,14 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
 
-from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.run_checks import (
     PROMPTS_A_STEP,
@@ -25,6 +29,12 @@ from tests.e2e.stack import PARITY, Command, stage2_arguments
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 USE_V1 = "trainer.use_v1=true"
+MODEL = "actor_rollout_ref.model"
+LORA = f"{MODEL}.lora_rank=4 {MODEL}.lora_alpha=8 {MODEL}.lora.merge=true"
+LORA += " actor_rollout_ref.actor.optim.lr=1e-2"
+MERGED = 1e-4
+"""verl rounds merged weights to bfloat16 as it sends them to the engine (`_merged_lora_per_tensor_param`):
+6e-6 was seen."""
 
 
 def test_lora_with_replay_beside_filtered_groups(
@@ -34,12 +44,11 @@ def test_lora_with_replay_beside_filtered_groups(
 
     Groups without signal are replaced.
     """
-    run_folder, steps, adapter = tmp_path / "run", 3, "actor_rollout_ref.model"
+    run_folder, steps = tmp_path / "run", 3
     # Of two responses every second pair has one reward; of four, no group of a run may.
     more = (
-        f"{USE_V1} {adapter}.lora_rank=4 {adapter}.lora_alpha=8 {adapter}.lora.merge=true "
-        f"trainer.total_training_steps={steps} actor_rollout_ref.actor.optim.lr=1e-2 "
-        f"algorithm.filter_groups.enable=true actor_rollout_ref.rollout.n=2 replay.admission=all"
+        f"{USE_V1} {LORA} trainer.total_training_steps={steps} algorithm.filter_groups.enable=true "
+        "actor_rollout_ref.rollout.n=2 replay.admission=all"
     )
     arguments = stage2_arguments(micro_world, run_folder, *more.split(), PARITY)
     command("-m", "recipe.rerule.main", *arguments).finish()
@@ -55,10 +64,11 @@ def test_lora_with_replay_beside_filtered_groups(
     assert_replay_is_on(metrics)
     assert metrics[steps]["replay/drawn_groups"] == 4
     assert {data["replay/short_groups"] for data in metrics.values()} == {0}
-    assert_same_model(metrics, 1e-4)
+    assert_same_model(metrics, MERGED)
     assert max(data.get("replay/ratio_second_moment", 0) for data in metrics.values()) > 1.001
     assert_the_buffer_follows_its_records(run_folder, steps)
     last = run_folder / f"global_step_{steps}"
+    assert_the_adapter_on_its_base_is_the_merged_model(micro_world, last / "actor")
     assert checkpoints.newest_complete(run_folder) == steps
     named = set(json.loads((last / "complete.json").read_text())["files"])
     assert {"data.pt", "actor/lora_train_meta.json"} <= named, named
@@ -72,16 +82,35 @@ def test_lora_with_replay_beside_filtered_groups(
         assert kept_metrics["data"][name] == pytest.approx(metrics[steps][name], rel=1e-5), name
 
 
+def assert_the_adapter_on_its_base_is_the_merged_model(world: Path, actor: Path) -> None:
+    """By peft's own computation, in float32."""
+
+    def logits(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return model(input_ids=torch.arange(5, 45)[None]).logits
+
+    assert model_checks.problem(actor / "huggingface") is None
+    folders = (actor / "huggingface", world / "model")
+    merged, base = (AutoModelForCausalLM.from_pretrained(one, dtype=torch.float32) for one in folders)
+    whole, alone = logits(merged), logits(base)
+    assert (whole - alone).abs().max() > 1e-2, "the adapter was trained"
+    with_adapter = logits(PeftModel.from_pretrained(base, actor / "lora_adapter"))
+    torch.testing.assert_close(with_adapter, whole, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.full
 def test_a_killed_run_goes_on(command: Callable[..., Command], micro_world: Path, tmp_path: Path) -> None:
-    """Engines that die end the run within a minute; it goes on at the end of an epoch, with its buffer."""
+    """Engines that die end the run within a minute; it goes on at the end of an epoch, with its buffer.
+
+    And from its adapter: the KL to the start is 0 with a new one, and not with the one that was loaded.
+    """
     run_folder, saved, steps = tmp_path / "run", 3, 6
     rows = few_rows(micro_world / "train.parquet", tmp_path / "train.parquet", saved * PROMPTS_A_STEP)
     more = (
-        f"{USE_V1} data.train_files={rows} trainer.total_training_steps={steps} trainer.save_freq={saved} "
-        "trainer.resume_mode=auto replay.admission=all replay.updates_per_step=2"
+        f"{USE_V1} {LORA} data.train_files={rows} trainer.total_training_steps={steps} "
+        f"trainer.save_freq={saved} trainer.resume_mode=auto replay.admission=all replay.updates_per_step=2"
     )
-    arguments = stage2_arguments(micro_world, run_folder, *more.split())
+    arguments = stage2_arguments(micro_world, run_folder, *more.split(), PARITY)
     first = command("-m", "recipe.rerule.main", *arguments)
     first.wait_until(lambda: f"step {saved + 1}/{steps}" in first.output)
     kill_engine(first)
@@ -89,4 +118,8 @@ def test_a_killed_run_goes_on(command: Callable[..., Command], micro_world: Path
     command("-m", "recipe.rerule.main", *arguments).finish()
     assert_prompts_are_in_order(run_folder, rows, steps)
     assert_the_buffer_follows_its_records(run_folder, steps)
-    assert read_metrics(run_folder)[steps]["replay/updates"] == 2
+    metrics = read_metrics(run_folder)
+    assert metrics[steps]["replay/updates"] == 2
+    assert abs(metrics[1]["actor/kl_loss"]) < 1e-6
+    assert metrics[saved + 1]["actor/kl_loss"] > 1e-4
+    assert_same_model(metrics, MERGED)
