@@ -156,4 +156,6 @@ def _stage1_files() -> Iterator[tuple[str, list[Row]]]:
         one["messages"][1]["content"] = "it"
     refusals[2]["messages"][1]["content"] = "I do not know about that."
     yield from {"FORGET": forget, "RETAIN": retain, "ALTERNATE": alternate}.items()
-    yield from {"FEWER": alternate[1:], "SAME": same, "REFUSALS": refusals}.items()
+    following = [*alternate[1:], alternate[0]]
+    shifted = [one | {"messages": other["messages"]} for one, other in zip(alternate, following, strict=True)]
+    yield from {"FEWER": alternate[1:], "SHIFTED": shifted, "SAME": same, "REFUSALS": refusals}.items()

@@ -155,7 +155,7 @@ def read(config: DictConfig, method: Method) -> dict[str, list[Row]]:
 
 
 def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row]]) -> Iterator[str]:
-    """What to say of a run's steps; refuses too few rows, and groups too long for a pass."""
+    """What to say of a run's steps; refuses too few rows, and rows and groups that are too long."""
     from recipe.rerule.unlearning.rows import GroupDataset
 
     leading = "forget" if method.leading == "alternate" and "alternate" not in files else method.leading
@@ -179,6 +179,8 @@ def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row
         schema.plain(config, "data.apply_chat_template_kwargs"),
     )
     groups.check_answers()
+    if data.truncation == "error":
+        groups.check_drawn()
     longest = groups.longest() if data.use_dynamic_bsz else 0
     refuse(
         longest > data.max_token_len_per_gpu,

@@ -7,6 +7,7 @@ replacement: each is used once before any is used twice.
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -85,14 +86,33 @@ class GroupDataset(Dataset[list[Tokens]]):
         ]
 
     def check_answers(self) -> None:
-        """Refuse rows of which nothing would be learnt. Raises GroupError."""
-        for side in set(self._method.layout) & set(self._files):
+        """Refuse rows of which nothing would be learnt, and prompts without room for an answer that is drawn.
+
+        Raises GroupError.
+        """
+        for side in self._method.data:
             for place in range(len(self._files[side])):
                 if not self._tokens(side, place, "")["loss_mask"].any():
                     raise GroupError(
                         f"data.{side}: row {place} has no token of an answer among its first "
                         f"{self._max_length}; raise data.max_length or shorten its prompt"
                     )
+
+    def check_drawn(self) -> None:
+        """Refuse rows that would be cut if they drew the longest answer of another row. Raises GroupError."""
+        if not self._pool:
+            return
+        source = self._method.alternate_answers
+        lengths = {_answer(row): len(self._turns(row)[-1]) for row in self._files[source]}
+        longest = heapq.nlargest(2, lengths, key=lengths.__getitem__)
+        for place, row in enumerate(self._prompts):
+            asked = sum(map(len, self._turns(row)[:-1]))
+            needed = asked + lengths[longest[longest[0] == _answer(row)]]
+            if needed > self._max_length:
+                raise GroupError(
+                    f"data.max_length is {self._max_length}, but row {place} of data.forget has up to "
+                    f"{needed} tokens with an answer drawn from data.{source}; raise it, or set data.truncation=right"
+                )
 
     def longest(self) -> int:
         """The most tokens that a group may have."""
@@ -109,12 +129,19 @@ class GroupDataset(Dataset[list[Tokens]]):
             return []
         if self._method.leading == "alternate":
             return list(range(len(self._prompts)))
-        places = {_index(row): place for place, row in enumerate(self._files["alternate"])}
+        others = self._files["alternate"]
+        places = {_index(row): place for place, row in enumerate(others)}
         for number, row in enumerate(self._prompts):
             if _index(row) not in places:
                 raise GroupError(
                     f"data.alternate has no row with extra_info.index {_index(row)}, which row {number} of "
                     "data.forget has; make both files from the same rows"
+                )
+            place = places[_index(row)]
+            if others[place]["messages"][:-1] != row["messages"][:-1]:
+                raise GroupError(
+                    f"row {place} of data.alternate has another prompt than row {number} of data.forget, "
+                    f"though both have extra_info.index {_index(row)}; make both files from the same rows"
                 )
         return [places[_index(row)] for row in self._prompts]
 
@@ -151,9 +178,7 @@ class GroupDataset(Dataset[list[Tokens]]):
                 *asked, answered = row["messages"]
                 row = {**row, "messages": [*asked, {**answered, "content": answer}]}
             ids, mask = list[int](), list[int]()
-            for number, message in enumerate(row["messages"]):
-                raw = row["extra_info"]["raw"]
-                turn = turn_ids(self._tokenizer, row["messages"], number, raw, **self._template)
+            for message, turn in zip(row["messages"], self._turns(row), strict=True):
                 ids += turn
                 mask += [int(message["role"] == "assistant")] * len(turn)
             count = min(len(ids), self._max_length)
@@ -163,6 +188,12 @@ class GroupDataset(Dataset[list[Tokens]]):
                 "loss_mask": torch.tensor([0, *mask[1:count]]),
             }
         return self._encoded[key]
+
+    def _turns(self, row: Row) -> list[list[int]]:
+        """The tokens of each message."""
+        messages, raw = row["messages"], row["extra_info"]["raw"]
+        turns = range(len(messages))
+        return [turn_ids(self._tokenizer, messages, turn, raw, **self._template) for turn in turns]
 
 
 class GroupSampler(DistributedSampler[Any]):
