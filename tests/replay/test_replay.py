@@ -350,6 +350,10 @@ def test_the_control_trains_on_as_many_of_the_steps_own_groups_and_records_no_dr
     assert control.log.record()["drawn"] == []
     assert control.metrics()["replay/drawn_groups"] == 0
     assert control.metrics()["replay/updates"] == 1
+    by_prompt = {group.prompt_index: group.total_tokens for group in offered(6)}
+    ((taken, _),) = own[-1]
+    assert control.metrics()["replay/own_groups"] == len(taken)
+    assert control.metrics()["replay/own_tokens"] == sum(by_prompt[index] for index, _ in taken)
 
 
 def test_the_control_takes_groups_with_signal_where_replay_does_and_as_many_for_each_rank() -> None:

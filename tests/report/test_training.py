@@ -122,6 +122,7 @@ def test_tokens_of_rows_that_were_used(tmp_path):
     write_probes(tmp_path / "train.parquet", rows)
     visits = {(0, "forget"): {1: (0.5, 100), 2: (0.5, 20)}, (2, "retain"): {1: 0.5}}
     metrics = [{"replay/drawn_tokens": 1000.0}, {"replay/drawn_tokens": 500.0}]
+    control = [{"replay/drawn_tokens": 0.0}, {"replay/drawn_tokens": 0.0, "replay/own_tokens": 900.0}]
     run = run_of("mine", metrics, groups=groups_of(visits), folder=tmp_path / "run")
     with pytest.raises(ValueError, match=r"run mine: no tokenizer in .*leave --data out"):
         tokens_table([run], tmp_path)
@@ -137,6 +138,8 @@ def test_tokens_of_rows_that_were_used(tmp_path):
     assert texts(tokens_table([replace(run, config=started)], tmp_path))["mine"] == expected
     tokenizer.save_pretrained(tmp_path / "run" / "global_step_3" / "actor" / "huggingface")
     assert texts(tokens_table([run], tmp_path))["mine"] == expected
+    again = replace(run, metrics=run_of("mine", control).metrics)
+    assert texts(tokens_table([again], tmp_path))["mine"] == [*expected[:-1], "900"]
     of_target = replace(run, config={"data": {"train_files": f"elsewhere/{tmp_path.name}/train.parquet"}})
     assert texts(tokens_table([of_target], tmp_path.parent))["mine"] == expected
     strange = replace(run, groups=groups_of(visits | {(9, "retain"): {1: 0.5}}))

@@ -53,6 +53,7 @@ class StepLog:
         stored: the groups that were admitted, in order.
         departures: the groups that left, in order.
         draws: one for each replay update.
+        own: the step's own groups that the updates of the equal-update control train on.
         size: groups in the buffer after storing.
         gate_open: whether replay has started.
     """
@@ -63,11 +64,13 @@ class StepLog:
     stored: list[Key] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
     draws: list[Draw] = field(default_factory=list)
+    own: list[RolloutGroup] = field(default_factory=list)
     size: int = 0
     gate_open: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """replay/... numbers of the step; those of drawn groups are left out where none was drawn."""
+        """replay/... numbers of the step; those of drawn and of own groups are left out where there are none."""
+        own = {"replay/own_groups": len(self.own), "replay/own_tokens": _tokens(self.own)} if self.own else {}
         reasons = Counter(departure.reason for departure in self.departures)
         return {
             "replay/size": float(self.size),
@@ -77,6 +80,7 @@ class StepLog:
             "replay/gate_open": float(self.gate_open),
             **offer_metrics(self.offered, self.threshold),
             **draw_metrics(self.draws),
+            **own,
         }
 
     def record(self) -> dict[str, Any]:
@@ -135,12 +139,16 @@ def draw_metrics(draws: Sequence[Draw]) -> dict[str, float]:
     metrics = {
         "replay/drawn_groups": float(len(groups)),
         "replay/drawn_zero_signal": float(sum(not group.has_signal for group in groups)),
-        "replay/drawn_tokens": float(sum(group.total_tokens for group in groups)),
+        "replay/drawn_tokens": _tokens(groups),
     }
     if groups:
         metrics |= _spread("replay/staleness", [age for draw in draws for age in draw.staleness])
         metrics |= _spread("replay/reuse", [count for draw in draws for count in draw.reuse])
     return metrics
+
+
+def _tokens(groups: Sequence[RolloutGroup]) -> float:
+    return float(sum(group.total_tokens for group in groups))
 
 
 def _spread(name: str, values: Sequence[int]) -> dict[str, float]:

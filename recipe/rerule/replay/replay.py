@@ -246,6 +246,7 @@ class ReplayHook:
                 if self.config.update == "on_policy":
                     self.log.draws.clear()  # they only tell how much replay would have trained on
                     draws = [self.replay.of_the_step(groups, len(drawn), self.multiple_of) for drawn in draws]
+                    self.log.own += [group for taken in draws for group in taken]
         return [drawn for drawn in draws if drawn]
 
     def after_update(self, draws: Sequence[list[RolloutGroup]], update_replay: UpdateReplay) -> None:

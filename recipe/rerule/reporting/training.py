@@ -27,6 +27,7 @@ FIRST, LAST = "first third of the steps", "last third"
 MARK = 0.6
 """The paper's tau in most of its runs: what "hard" means of a run that has no fixed one."""
 _REPLAY_PARTS = [f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record")]
+_EXTRA = ["replay/drawn_tokens", "replay/own_tokens"]
 _NOT_TRAINING = ["timing_s/testing", "timing_s/save_checkpoint"]
 _SUMMED = re.compile(
     r"steps|(device )?hours .*|groups stored|hard tokens .*|effective|(forget|retain) tokens|trained on .*"
@@ -278,7 +279,7 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
                 cells[f"{side} of the texts"] = used / sum(count(texts[side]))
             # Known only where the run recorded all of them.
             cells[f"trained on {side}"] = own.sum(min_count=max(1, len(own)))
-        cells["trained on replayed"] = run.logged(["replay/drawn_tokens"]).sum(min_count=1).item()
+        cells["trained on replayed"] = run.logged(_EXTRA).sum(min_count=1).sum(min_count=1)
         rows.append(Row(run.name, cells))
     return Table(
         "tokens",
@@ -296,7 +297,7 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
         "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
         "without chat template, under the run's own tokenizer), and their share of all rows of that side "
         "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
-        "by side, and in replay updates. Of the texts: the same tokens as a share of the benchmark's whole "
+        "by side, and in replay updates, or those on a step's own groups in their place. Of the texts: the same tokens as a share of the benchmark's whole "
         "forget or retain texts, as the paper has it; stage 1 is not counted, and baselines on texts use all "
         f"of them. {published_notes(figures)}",
     )

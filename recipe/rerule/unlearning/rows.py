@@ -111,7 +111,8 @@ class GroupDataset(Dataset[list[Tokens]]):
             if needed > self._max_length:
                 raise GroupError(
                     f"data.max_length is {self._max_length}, but row {place} of data.forget has up to "
-                    f"{needed} tokens with an answer drawn from data.{source}; raise it, or set data.truncation=right"
+                    f"{needed} tokens with an answer drawn from data.{source}; raise it, or set "
+                    "data.truncation=right"
                 )
 
     def longest(self) -> int:
