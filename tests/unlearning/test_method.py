@@ -38,7 +38,8 @@ def test_the_page_and_the_choices_name_all_that_there_is() -> None:
 
 def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> None:
     config, whole = (made.composed(f"experiment=tofu{more}", "method=ga") for more in ("/lora_1gpu", ""))
-    assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 4e-6, 1)
+    assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 1e-4, 1)
+    assert made.composed("experiment=tofu", "+common=lora_1gpu", "method=ga").optim.lr == whole.optim.lr
     assert config.data.train_batch_size == whole.data.train_batch_size
     assert config.trainer.total_epochs == whole.trainer.total_epochs
 
