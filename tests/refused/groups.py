@@ -292,7 +292,6 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
         if number == 1 and mode != "disable":
             continue
         if mode != "disable":
-            (Path(folder) / run_folder.MARKER).unlink(missing_ok=True)
             run_folder.begin(folder, number)  # type: ignore[arg-type]
         config = configurations.composed(group, place.shared(configurations.build))
         (config.model if number == 1 else config.actor_rollout_ref.model).path = str(model)

@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
-from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs import checkpoints, run_folder
 from tests.made_models import tensors
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -186,6 +186,14 @@ def started(setting: str) -> Change:
     return lambda checkpoint: OmegaConf.save(
         OmegaConf.from_dotlist([setting]), checkpoint.parent / "config.yaml"
     )
+
+
+def of_rows(sha256: str) -> Change:
+    def make(checkpoint: Path) -> None:
+        run_folder.begin(checkpoint.parent, stage=2)
+        run_folder.keep_identity(checkpoint.parent, {"data.train_files": [sha256]})
+
+    return make
 
 
 def of_devices(checkpoint: Path) -> None:

@@ -84,6 +84,11 @@ CHANGES: list[tuple[str, Any, str]] = [
     ("data.max_length", 64, "64, but the run in {run} was started with 128"),
     ("optim.betas", [0.9, 0.95], "[0.9, 0.95], but the run in {run} was started with [0.9, 0.999]"),
     ("trainer.seed", 7, "7, but the run in {run} was started with 42"),
+    ("model.custom_chat_template", "x", "'x', but the run in {run} was started with null"),
+    ("model.tokenizer_path", "x", "'x', but the run in {run} was started with null"),
+    ("model.exclude_modules", "x", "'x', but the run in {run} was started with null"),
+    ("engine.model_dtype", "bf16", "'bf16', but the run in {run} was started with 'fp32'"),
+    ("platform.bf16", True, "true, but the run in {run} was started with false"),
     ("trainer.n_gpus_per_node", 2, "2, but the run in {run} was started with 1"),
 ]
 
@@ -109,6 +114,15 @@ def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictCon
     with pytest.raises(SettingsError, match=said):
         checks.require(checks.findings(checks.unlearn, run))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_the_number_of_steps_counts_where_the_rate_follows_it(run: DictConfig) -> None:
+    run.optim.lr_scheduler_type = "cosine"
+    identity.keep(run)
+    run.trainer.total_epochs = 50
+    assert refusal(run).startswith("trainer.total_epochs is 50, but the run in ")
+    run.trainer.total_training_steps = 2
+    assert refusal(run).startswith("trainer.total_training_steps is 2, but the run in ")
 
 
 def test_rows_count_by_what_they_are_and_not_by_where(run: DictConfig, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule import schema
+from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
@@ -31,9 +32,11 @@ _PACKAGES |= {"rl_insight": "rl_insight", "vemlp_wandb": "volcengine_ml_platform
 """The package that a logger needs."""
 _HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""
+_OPTIMIZER = "actor_rollout_ref.actor.optim"
 _OF_CHECKPOINT = (
-    *("data.train_batch_size", "data.sides", "data.shuffle"),
-    *(f"actor_rollout_ref.actor.optim.{name}" for name in ("lr", "weight_decay", "betas")),
+    *("data.train_batch_size", "data.sides", "data.shuffle", "data.seed"),
+    *(f"{_OPTIMIZER}.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type")),
+    *(f"{_OPTIMIZER}.{name}" for name in ("lr_warmup_steps", "lr_warmup_steps_ratio")),
 )
 """What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count."""
 
@@ -164,18 +167,37 @@ def _check_processors(config: DictConfig) -> None:
 
 
 def check_resumed(config: DictConfig) -> None:
-    """Refuse to go on with another value of what the checkpoint brings. Raises SettingsError."""
+    """Refuse to go on with another value of what the checkpoint brings, or with other rows.
+
+    Raises:
+        SettingsError: naming the setting.
+        OSError: a file of rows cannot be read.
+    """
     trainer = config.trainer
     folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
-    before = OmegaConf.create({} if folder is None else run_folder.config_of(folder))
-    for key in _OF_CHECKPOINT:
+    if folder is None:
+        return
+    before = OmegaConf.create(run_folder.config_of(folder))
+    instead = (
+        "go on with that, or start another run from the model in its checkpoint, in another "
+        "trainer.default_local_dir"
+    )
+    for key in (*_OF_CHECKPOINT, *checkpoints.length_keys(config, _OPTIMIZER)):
         value, former = (OmegaConf.select(one, key) for one in (config, before))
         refuse(
             former is not None and value != former,
-            f"{key} is {shown(value)}, but the run in {folder} was started with {shown(former)}; go on with "
-            "that, or start another run from the model in its checkpoint, in another "
-            "trainer.default_local_dir",
+            f"{key} is {shown(value)}, but the run in {folder} was started with {shown(former)}; {instead}",
         )
+    former = run_folder.identity_of(folder).get("data.train_files")
+    refuse(
+        former is not None and former != rows_of(config)["data.train_files"],
+        f"data.train_files has other rows than those that the run in {folder} was started with; {instead}",
+    )
+
+
+def rows_of(config: DictConfig) -> dict[str, list[str]]:
+    """What `run.json` says of the rows of stage 2: the SHA-256 of each file. Raises OSError."""
+    return {"data.train_files": [file_sha256(Path(path)) for path in listed(config.data.train_files)]}
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:

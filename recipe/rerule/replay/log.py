@@ -69,7 +69,7 @@ class StepLog:
     gate_open: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """replay/... numbers of the step; those of drawn and of own groups are left out where there are none."""
+        """replay/... numbers of the step; those of drawn or own groups are left out where there are none."""
         own = {"replay/own_groups": len(self.own), "replay/own_tokens": _tokens(self.own)} if self.own else {}
         reasons = Counter(departure.reason for departure in self.departures)
         return {

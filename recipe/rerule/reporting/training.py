@@ -297,9 +297,9 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
         "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
         "without chat template, under the run's own tokenizer), and their share of all rows of that side "
         "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
-        "by side, and in replay updates, or those on a step's own groups in their place. Of the texts: the same tokens as a share of the benchmark's whole "
-        "forget or retain texts, as the paper has it; stage 1 is not counted, and baselines on texts use all "
-        f"of them. {published_notes(figures)}",
+        "by side, and in replay updates, or those on a step's own groups in their place. Of the texts: the "
+        "same tokens as a share of the benchmark's whole forget or retain texts, as the paper has it; stage "
+        f"1 is not counted, and baselines on texts use all of them. {published_notes(figures)}",
     )
 
 

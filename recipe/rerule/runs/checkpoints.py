@@ -31,6 +31,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from omegaconf import DictConfig, OmegaConf
+
 from recipe.rerule import io
 from recipe.rerule.runs.run_folder import foreign_to_checkpoint
 
@@ -290,6 +292,14 @@ def resumed_run(run_folder: str | Path, resume_mode: str, resume_from: str | Non
     if resume_mode == "resume_path" and resume_from:
         return Path(resume_from).parent
     return Path(run_folder) if resume_mode == "auto" and newest_complete(run_folder) is not None else None
+
+
+def length_keys(config: DictConfig, optimizer: str) -> tuple[str, ...]:
+    """The settings of the number of steps, where the learning rate follows a schedule that depends on it."""
+    if OmegaConf.select(config, f"{optimizer}.lr_scheduler_type") != "cosine":
+        return ()
+    total = "trainer.total_training_steps"
+    return (total,) if config.trainer.total_training_steps is not None else (total, "trainer.total_epochs")
 
 
 def _complete(run_folder: str | Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Whose a run folder is: one run at a time writes into its own, and only what runs write is removed.
 
 <run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2 | "unlearn"}; written when the
-                  run starts; "identity" says what a run of "unlearn" was started with
+                  run starts; "identity" says what the run was started with
 <run>/run.lock    locked by the run that writes (flock): the lock ends with its process, however that ends.
                   Between machines it holds where the file system passes it on, as NFS does from version 4 on
 """

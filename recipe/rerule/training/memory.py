@@ -375,8 +375,8 @@ def warnings(config: DictConfig, group: int = 1, frozen: int = 0) -> Iterator[st
             yield (
                 f"the GPU here has {card / GB:.1f} GB, which is too small by what is computed, because "
                 f"{reason}; `check` of the same settings says which devices are enough; or train a LoRA "
-                "adapter (+common=lora_1gpu, with about ten times the learning rate) or a smaller model, or keep the optimizer in the host's memory "
-                "(+common=full_2gpu, full_1gpu)"
+                "adapter (+common=lora_1gpu, with about ten times the learning rate) or a smaller model, or "
+                "keep the optimizer in the host's memory (+common=full_2gpu, full_1gpu)"
             )
         needed, total = sum(host_bytes(model, run).values()), free_bytes()[1]
         if run.on_host and needed > total:

@@ -8,12 +8,12 @@ checkpoint brings its own.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError, plain, shown
 from recipe.rerule.unlearning.method import Method
@@ -22,7 +22,8 @@ Identity = dict[str, Any]
 
 _MODELS = ("model.path", "reference.path", "reinforced.path")
 _SINGLE = (
-    *("model.lora_rank", "model.lora_alpha", "model.target_modules"),
+    *("model.lora_rank", "model.lora_alpha", "model.target_modules", "model.exclude_modules"),
+    *("model.tokenizer_path", "model.custom_chat_template", "engine.model_dtype", "platform.bf16"),
     *("data.train_batch_size", "data.max_length", "data.truncation", "data.apply_chat_template_kwargs"),
     *("trainer.seed", "trainer.n_gpus_per_node"),
 )
@@ -39,11 +40,10 @@ def of(config: DictConfig) -> Identity:
     found |= {key: _resolved(OmegaConf.select(config, key)) for key in _MODELS}
     for side in Method.of(plain(config, "method")).data:
         path = Path(config.data[side])
-        with path.open("rb") as opened:
-            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-        found[f"data.{side}"] = {"path": str(path.resolve()), "sha256": sha256}
+        found[f"data.{side}"] = {"path": str(path.resolve()), "sha256": file_sha256(path)}
     found |= {f"optim.{name}": value for name, value in plain(config, "optim").items()}
-    single = {key: OmegaConf.select(config, key) for key in _SINGLE}
+    keys = (*_SINGLE, *checkpoints.length_keys(config, "optim"))
+    single = {key: OmegaConf.select(config, key) for key in keys}
     found |= {
         key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
         for key, value in single.items()
