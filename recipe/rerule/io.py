@@ -21,6 +21,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -308,6 +309,12 @@ def flush_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
         flush(path)
     flush(folder)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of the file's bytes."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def size(path: Path) -> int:

@@ -16,7 +16,7 @@ import yaml
 
 from recipe.rerule import evaluate, report
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.io import file_sha256
 from recipe.rerule.training import entry, memory
 from tests.golden.evaluation_inputs import metric, muse_log, tofu_log
 from tests.made_runs import stage2_run

@@ -42,10 +42,10 @@ from recipe.rerule.evaluation.engine.encoding import encode
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.run import Decoding, decoding_of
 from recipe.rerule.evaluation.output import json_text, versions, write_folder
-from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
+from recipe.rerule.evaluation.probes import read_probes, read_training_rows
 from recipe.rerule.evaluation.registry import Benchmark
 from recipe.rerule.evaluation.summary import LEAST_FACTS
-from recipe.rerule.io import json_lines
+from recipe.rerule.io import file_sha256, json_lines
 from recipe.rerule.platform import select
 from recipe.rerule.process import Progress
 
@@ -212,7 +212,7 @@ def checked(options: argparse.Namespace) -> Command:
                 raise
             io.warn(f"{error}; it is left out")
     _check_requests(models, plans)
-    shared.warn_of_templates(models, probes)
+    shared.warn_of_models(models, probes)
     select(options.platform)
     origin = {
         "benchmark": benchmark.name,

@@ -33,7 +33,6 @@ from data_prep.generate import (
 )
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.output import write_folder
-from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.evaluation.registry import ANCHORS
 from recipe.rerule.evaluation.summary import (
     UNIT,
@@ -46,7 +45,7 @@ from recipe.rerule.evaluation.summary import (
     samples_of,
     with_enough_facts,
 )
-from recipe.rerule.io import Kind, check_apart, check_writable, json_lines
+from recipe.rerule.io import Kind, check_apart, check_writable, file_sha256, json_lines
 from recipe.rerule.process import positive
 from reward.thoughts import split_thought
 

@@ -17,7 +17,7 @@ from recipe.rerule import io
 from recipe.rerule.evaluation import options as shared
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.answers import check_kept, discard
-from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, with_prefixes
+from recipe.rerule.evaluation.engine.models import Model, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import decoding_of, run
 from recipe.rerule.evaluation.logs import log_text
@@ -121,9 +121,7 @@ def run_model(options: argparse.Namespace) -> int:
     models = with_prefixes(shared.models_from(options, options.model), options.prefix, targets)
     select(options.platform)
     references = benchmark.references()
-    shared.warn_of_templates(models, probes)
-    for line in chosen_by_probes(models, [str(probe.messages) for probe in probes]):
-        io.warn(line)
+    shared.warn_of_models(models, probes)
     requests = [*benchmark.requests(probes), *benchmark.texts.requests()]
     asked = run(models, requests, decoding, kept)
     with Progress("evaluate: scoring the answers"):

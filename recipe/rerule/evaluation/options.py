@@ -17,12 +17,13 @@ from recipe.rerule.evaluation.engine.models import (
     Model,
     add_template_argument,
     check_models,
+    chosen_by_probes,
     path_of,
     resolve_models,
     with_template,
 )
 from recipe.rerule.evaluation.engine.run import Decoding, add_decoding_arguments
-from recipe.rerule.evaluation.probes import Probe, file_sha256
+from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.registry import (
     Benchmark,
     Option,
@@ -32,7 +33,7 @@ from recipe.rerule.evaluation.registry import (
     name_of,
 )
 from recipe.rerule.evaluation.summary import UNIT
-from recipe.rerule.io import Kind, check_apart, check_writable, existing
+from recipe.rerule.io import Kind, check_apart, check_writable, existing, file_sha256
 from recipe.rerule.platform import PLATFORMS
 
 
@@ -124,11 +125,14 @@ def models_from(options: argparse.Namespace, specs: Sequence[str]) -> list[Model
     return models
 
 
-def warn_of_templates(models: Sequence[Model], probes: Sequence[Probe]) -> None:
-    """Say what chat templates write without being asked. Raises ValueError as `encoding.warnings`."""
-    if not all(probe.raw for probe in probes):
-        for line in warnings(models):
-            io.warn(line)
+def warn_of_models(models: Sequence[Model], probes: Sequence[Probe]) -> None:
+    """Say what chat templates write without being asked, and which steps were chosen by the probes.
+
+    Raises ValueError as `encoding.warnings`.
+    """
+    of_templates = () if all(probe.raw for probe in probes) else warnings(models)
+    for line in (*of_templates, *chosen_by_probes(models, [str(probe.messages) for probe in probes])):
+        io.warn(line)
 
 
 def told(file: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,11 +128,6 @@ def _probe(row: Mapping[str, Any]) -> Probe:
     )
 
 
-def file_sha256(path: Path) -> str:
-    """Hex SHA-256 of the file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def told_file(path: Path) -> str:
     """A file as reports and model cards may tell it: its name and checksum, and no folder."""
-    return f"{path.name} (sha256 {file_sha256(path)[:8]})"
+    return f"{path.name} (sha256 {io.file_sha256(path)[:8]})"

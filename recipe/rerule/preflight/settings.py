@@ -17,7 +17,7 @@ from typing import Any, get_args
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule import schema
-from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.io import file_sha256
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown

@@ -22,11 +22,10 @@ from scipy.stats import norm
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
-from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED, benchmarks
 from recipe.rerule.evaluation.summary import Metrics, holm
 from recipe.rerule.evaluation.table import JUDGED, title_of
-from recipe.rerule.io import read_json, warn
+from recipe.rerule.io import file_sha256, read_json, warn
 
 _T = TypeVar("_T")
 NUMBERS = ["kind", "name", "metric", "value", "low", "high"]

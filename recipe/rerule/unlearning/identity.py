@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.io import file_sha256
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError, plain, shown
 from recipe.rerule.unlearning.method import Method

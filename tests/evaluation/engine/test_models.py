@@ -19,6 +19,7 @@ from recipe.rerule.evaluation.engine.models import (
     with_prefixes,
     with_template,
 )
+from recipe.rerule.evaluation.options import warn_of_models
 from recipe.rerule.runs import checkpoints
 from tests.evaluation.conftest import make_probe, write_probes
 
@@ -77,7 +78,7 @@ def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
         resolve_models([f"rule={run}@best"])
 
 
-def test_probes_that_chose_the_step_are_counted(run, tmp_path):
+def test_probes_that_chose_the_step_are_counted(run, tmp_path, capsys):
     """None where no step was chosen, the step is another, or the rows of validation are gone."""
     probes = [make_probe(index, "retain", "qa", ["Esk"]) for index in range(4)]
     write_probes(tmp_path / "val.parquet", probes[:2])
@@ -88,6 +89,8 @@ def test_probes_that_chose_the_step_are_counted(run, tmp_path):
     models = resolve_models([f"rule={run}", f"last={run}@last"])
     (line,) = chosen_by_probes(models, asked)
     assert line.startswith("model rule: 1 of the 3 probes are validation rows, by which its step 9 was chos")
+    warn_of_models(models, [replace(probe, raw=True) for probe in probes[1:]])
+    assert line in capsys.readouterr().err
     assert chosen_by_probes(models, asked[1:]) == []
     (tmp_path / "val.parquet").unlink()
     assert chosen_by_probes(models, asked) == []
