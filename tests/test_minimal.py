@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -25,12 +24,11 @@ from verl.trainer.ppo.core_algos import (
 )
 from verl.workers.config import ActorConfig
 
-from data_prep.world import stage1
-from data_prep.world.model import one_thread
+from data_prep.contract import write_rows
 from recipe.rerule import minimal, replay
 from recipe.rerule.minimal import Settings, encode, log_probs, random_order, sample, train
 from tests.document_programs import composed
-from tests.made_worlds import MICRO, SMALL, untrained
+from tests.made_worlds import SMALL, untrained
 
 ROOT, MAIN = Path(__file__).parents[1], "recipe.rerule.main"
 SIZES: dict[str, Any] = {
@@ -56,25 +54,10 @@ KEYS = {
 """The recipe's key behind each setting; of the others it is replay.NAME."""
 
 
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
 @pytest.fixture(scope="module")
 def made() -> SimpleNamespace:
     """An untrained model, its tokenizer and the rows of a small world."""
     return untrained(SMALL)
-
-
-@pytest.fixture(scope="module")
-def micro(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The micro world and its stage-1 model."""
-    folder = tmp_path_factory.mktemp("micro")
-    with one_thread():
-        world, model = stage1.prepare(folder, MICRO)
-    return SimpleNamespace(world=world, model=model)
 
 
 def test_its_method_is_the_papers_and_its_sizes_are_those_of_the_tiny_experiment() -> None:
@@ -265,23 +248,31 @@ def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
     assert mask[1].tolist() == [0] * (ids.shape[1] - len(alone)) + [1] * len(alone)
 
 
-def test_a_models_own_settings_do_not_bend_its_samples(micro: SimpleNamespace, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(micro.model, folder)
+def test_a_models_own_settings_do_not_bend_its_samples(made: SimpleNamespace, tmp_path: Path) -> None:
+    made.model.save_pretrained(tmp_path)
+    made.tokenizer.save_pretrained(tmp_path)
+    write_rows(tmp_path / "train.parquet", made.world.train)
     bent = {"do_sample": True, "top_p": 0.01, "min_p": 0.9}
-    (folder / "generation_config.json").write_text(json.dumps(bent))
-    given = ["--model", str(folder), "--data", str(micro.world / "train.parquet"), "--prompts", "4"]
+    (tmp_path / "generation_config.json").write_text(json.dumps(bent))
+    given = ["--model", str(tmp_path), "--data", str(tmp_path / "train.parquet"), "--prompts", "4"]
     model, tokenizer, rows, _ = minimal.load(minimal.parser().parse_args(given))
     batch = sample(model, tokenizer, *encode(tokenizer, rows[:1] * 64, "cpu"), 24, 1.0)
     assert len(set(minimal.texts(tokenizer, batch))) > 8
 
 
-def run_command(folder: Path, *options: object, code: str = "") -> tuple[float, list[str]]:
-    """Seconds of the command in a folder, and the lines that it printed; then `code` is run."""
-    program = f"import sys; from recipe.rerule.minimal import main; main(sys.argv[1:]); {code}"
+def test_it_needs_no_verl() -> None:
+    """tests/golden has what the command prints."""
+    names = ("ray", "verl", "vllm", "recipe.rerule.replay")
+    code = f"import sys, recipe.rerule.minimal; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def run_command(folder: Path, *options: str) -> tuple[float, list[str]]:
+    """Seconds of the command in a folder, and the lines that it printed."""
     start = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "-c", program, *map(str, options)],
+        [sys.executable, "-m", "recipe.rerule.minimal", *options],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -289,18 +280,6 @@ def run_command(folder: Path, *options: object, code: str = "") -> tuple[float, 
     )
     assert ended.returncode == 0, ended.stderr
     return time.monotonic() - start, ended.stdout.splitlines()
-
-
-def test_the_command_needs_no_verl_and_writes_nothing(micro: SimpleNamespace, tmp_path: Path) -> None:
-    """tests/golden has what it prints."""
-    names = ("ray", "verl", "vllm", "recipe.rerule.replay")
-    options = ["--model", micro.model, "--data", micro.world / "train.parquet", "--steps", "3"]
-    options += ["--prompts", "4", "--rollouts", "4", "--warmup-steps", "1"]
-    code = f"print([name for name in {names} if name in sys.modules])"
-    _, lines = run_command(tmp_path, *options, code=code)
-    assert lines[-1] == "[]"
-    assert [line.split()[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full
