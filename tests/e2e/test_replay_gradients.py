@@ -19,6 +19,7 @@ from data_prep.world.model import one_thread
 from recipe.rerule.replay import ImportanceConfig, Replay, ReplayConfig, RolloutGroup, save
 from tests.e2e.replay_gradients import ACTOR, LEARNING_RATE, RATE, STEPS
 from tests.e2e.stack import torchrun
+from tests.replay import reference
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -67,18 +68,24 @@ def micro_batches(size: int) -> list[str]:
 
 
 BY_TOKENS = [f"{ACTOR}.ppo_max_token_len_per_gpu=24"]  # micro-batches of unequal numbers of rows
-SETUPS = {
-    "micro1": setup(micro_batches(1), COMBINATIONS),
-    "all_rows": setup(micro_batches(99), COMBINATIONS),  # more than there are
-    "by_tokens": setup(BY_TOKENS),
-    "all_tokens": setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"]),
-    "on_policy": setup(micro_batches(2), on_policy=True),
-    "seq_sum": setup(micro_batches(2), aggregate="seq-mean-token-sum"),
-    "seq_mean": setup(BY_TOKENS, aggregate="seq-mean-token-mean"),
-    # Every rank has a copy of the weights, as nodes with one device each; weights that stay on the host.
-    "nodes": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.fsdp_size=1"]),
-    "on_host": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.offload_policy=true"]),
-}
+
+
+def setups(ranks: int) -> dict[str, dict[str, Any]]:
+    """By name. Two ranks add nothing to most combinations, nor to a pass of all tokens."""
+    alone = ranks == 1
+    cases = COMBINATIONS if alone else SOME
+    return {
+        "micro1": setup(micro_batches(1), cases),
+        "all_rows": setup(micro_batches(99), cases),  # more than there are
+        "by_tokens": setup(BY_TOKENS),
+        **({"all_tokens": setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"])} if alone else {}),
+        "on_policy": setup(micro_batches(2), on_policy=True),
+        "seq_sum": setup(micro_batches(2), aggregate="seq-mean-token-sum"),
+        "seq_mean": setup(BY_TOKENS, aggregate="seq-mean-token-mean"),
+        # Every rank has a copy of the weights, as nodes with one device each; weights that stay on the host.
+        "nodes": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.fsdp_size=1"]),
+        "on_host": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.offload_policy=true"]),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -166,44 +173,25 @@ class Expected:
 
     def gradient(self, settings: ReplayConfig, aggregate: str, on_policy: bool) -> torch.Tensor:
         """Of the sum over tokens of share * (-w A log pi + KL); parameters by name, end to end."""
-        ones = [torch.ones_like(row.advantages) for row in self.rows]
-        weights = ones if on_policy else self.weights(settings.importance)
+        lengths = [len(row.old) for row in self.rows]
+        ones = [[1.0] * length for length in lengths]
+        weights = ones if on_policy else reference.weights(self.log_ratios(), settings.importance)
         loss = torch.zeros((), dtype=torch.float64)
-        for row, weight in zip(self.rows, weights, strict=True):
-            of_token = -weight * row.advantages * row.log_probs
+        for number, (row, weight) in enumerate(zip(self.rows, weights, strict=True)):
+            of_token = -float64(weight) * row.advantages * row.log_probs
             if settings.use_kl_loss:
                 to_ref = row.ref - row.log_probs
                 of_token = of_token + KL_COEFFICIENT * (to_ref.exp() - to_ref - 1)
-            loss = loss + self._share(aggregate, row) * of_token.sum()
+            loss = loss + reference.share(aggregate, lengths, number) * of_token.sum()
         parts = torch.autograd.grad(loss, list(self.parameters.values()), retain_graph=True)
         return torch.cat([part.flatten() for part in parts])
 
-    def _share(self, aggregate: str, row: Row) -> float:
-        return {
-            "token-mean": 1 / sum(len(each.old) for each in self.rows),
-            "seq-mean-token-sum": 1 / len(self.rows),
-            "seq-mean-token-mean": 1 / (len(self.rows) * len(row.old)),
-        }[aggregate]
-
-    def log_ratios(self) -> list[torch.Tensor]:
-        return [row.log_probs.detach() - row.old for row in self.rows]
-
-    def units(self, level: str) -> list[torch.Tensor]:
-        """Ratios of each row: one a token, or one alone."""
-        logs = self.log_ratios()
-        if level == "token":
-            return [row.exp() for row in logs]
-        return [(row.mean() if level == "sequence" else row.sum()).exp()[None] for row in logs]
-
-    def weights(self, importance: ImportanceConfig) -> list[torch.Tensor]:
-        """rho~ of every token."""
-        low, high = importance.clip_low, importance.clip_high
-        clipped = [row.clamp(low, high) for row in self.units(importance.level)]
-        mean = torch.cat(clipped).mean() if importance.normalize else 1.0
-        return [(ratio / mean).expand_as(row.old) for ratio, row in zip(clipped, self.rows, strict=True)]
+    def log_ratios(self) -> reference.Rows:
+        return [(row.log_probs.detach() - row.old).tolist() for row in self.rows]
 
     def metrics(self, importance: ImportanceConfig) -> dict[str, float]:
-        ratio, logs = torch.cat(self.units(importance.level)), torch.cat(self.log_ratios())
+        units = reference.ratios(self.log_ratios(), importance.level)
+        ratio, logs = (float64(list(itertools.chain(*rows))) for rows in (units, self.log_ratios()))
         low, high = importance.clip_low, importance.clip_high
         clipped = ratio.clamp(low, high)
         return {
@@ -215,6 +203,10 @@ class Expected:
             "replay/effective_sample_size": float(clipped.mean() ** 2 / (clipped**2).mean()),
             "replay/kl_old_current": float((logs.exp() - 1 - logs).mean()),
         }
+
+
+def float64(values: list[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -237,20 +229,20 @@ def test_updates_through_the_worker(
     replay = Replay(ReplayConfig(admission="all", require_signal=False))
     replay.offer(groups, step=1)
     save(replay, tmp_path / "groups")
-    job = {"model": str(micro_world / "model"), "groups": str(tmp_path / "groups")}
-    torchrun("replay_gradients.py", ranks, job | {"out": str(tmp_path), "setups": SETUPS}, tmp_path)
-    for name in SETUPS:
-        check_gradients(name, tmp_path, expected)
+    job = {"model": str(micro_world / "model"), "groups": str(tmp_path / "groups"), "out": str(tmp_path)}
+    torchrun("replay_gradients.py", ranks, job | {"setups": setups(ranks)}, tmp_path)
+    for name, of_worker in setups(ranks).items():
+        check_gradients(name, of_worker, tmp_path, expected)
     if ranks == 1:
         check_updates_of_a_step(json.loads((tmp_path / "updates.json").read_text()))
 
 
-def check_gradients(name: str, folder: Path, expected: Expected) -> None:
+def check_gradients(name: str, of_worker: dict[str, Any], folder: Path, expected: Expected) -> None:
     """Every case of a setup: gradient, its norm, and the metrics of the ratios."""
     changes = load_file(folder / f"{name}.safetensors")
     metrics = json.loads((folder / f"{name}.json").read_text())
-    aggregate, on_policy = SETUPS[name]["aggregate"], SETUPS[name]["on_policy"]
-    for case, replay in SETUPS[name]["cases"].items():
+    aggregate, on_policy = of_worker["aggregate"], of_worker["on_policy"]
+    for case, replay in of_worker["cases"].items():
         settings = ReplayConfig.from_dict(replay)
         wanted = expected.gradient(settings, aggregate, on_policy)
         found = [changes[f"{case}/{key}"].double().flatten() / -LEARNING_RATE for key in expected.parameters]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recipe.rerule.replay import ImportanceConfig, log_ratios, low_var_kl, replay_loss, token_mean, weigh
 from recipe.rerule.replay.loss import ImportanceStats, importance_ratios
+from tests.replay import reference
 
 LEVELS: list[Any] = ["token", "sequence", "sequence_sum"]
 CLIPS: dict[str, dict[str, Any]] = {
@@ -203,6 +204,7 @@ ROWS, WIDTH, FEATURES, VOCABULARY = 5, 4, 3, 6
 KL_COEF = 0.3
 # The last row has no valid token; the first has a hole where a tool has spoken.
 MASK = [[1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+LENGTHS = [sum(marks) for marks in MASK if any(marks)]
 VALID = [(i, t) for i in range(ROWS) for t in range(WIDTH) if MASK[i][t]]
 # Rows of each micro-batch or rank, unequal and out of order too.
 SPLITS = {
@@ -236,37 +238,6 @@ def log_probs_of(parameters: Tensor, policy: dict[str, Tensor]) -> Tensor:
     return (policy["features"] @ parameters).log_softmax(-1).gather(-1, policy["actions"][..., None])[..., 0]
 
 
-def hand_units(log_ratio: dict[tuple[int, int], float], level: str) -> dict[Any, float]:
-    """Ratio of every unit in plain Python: by (row, place), or by row."""
-    rows: dict[int, list[float]] = {}
-    for (i, _), value in log_ratio.items():
-        rows.setdefault(i, []).append(value)
-    logs: dict[Any, float] = {
-        "token": dict(log_ratio),
-        "sequence": {i: sum(values) / len(values) for i, values in rows.items()},
-        "sequence_sum": {i: sum(values) for i, values in rows.items()},
-    }[level]
-    return {unit: math.exp(value) for unit, value in logs.items()}
-
-
-def hand_weights(log_ratio: dict[tuple[int, int], float], config: ImportanceConfig) -> dict[Any, float]:
-    """rho~ of every valid token in plain Python."""
-    units = hand_units(log_ratio, config.level)
-    clipped = {unit: min(max(r, config.clip_low), config.clip_high) for unit, r in units.items()}
-    divisor = sum(clipped.values()) / len(clipped) if config.normalize else 1.0
-    return {key: clipped[key if config.level == "token" else key[0]] / divisor for key in log_ratio}
-
-
-def hand_share(aggregate: str, row: int) -> float:
-    """What one valid token of a row counts in the aggregate of the whole batch."""
-    valid_rows = sum(any(marks) for marks in MASK)
-    return {
-        "token-mean": 1 / sum(map(sum, MASK)),
-        "seq-mean-token-sum": 1 / valid_rows,
-        "seq-mean-token-mean": 1 / (valid_rows * max(1, sum(MASK[row]))),
-    }[aggregate]
-
-
 @functools.cache
 def hand_probabilities() -> dict[tuple[int, int], list[float]]:
     """The policy's distribution at every valid place."""
@@ -281,19 +252,22 @@ def hand_probabilities() -> dict[tuple[int, int], list[float]]:
     return found
 
 
-def hand_log_ratios() -> dict[tuple[int, int], float]:
+def hand_log_ratios() -> reference.Rows:
     policy, probabilities = softmax_policy(), hand_probabilities()
-    current = {(i, t): math.log(probabilities[i, t][int(policy["actions"][i, t])]) for i, t in VALID}
-    return {(i, t): current[i, t] - float(policy["old"][i, t]) for i, t in VALID}
+    rows: reference.Rows = [[] for _ in LENGTHS]
+    for i, t in VALID:
+        current = math.log(probabilities[i, t][int(policy["actions"][i, t])])
+        rows[i].append(current - float(policy["old"][i, t]))
+    return rows
 
 
 def hand_loss_and_gradient(config: ImportanceConfig, aggregate: str, with_kl: bool) -> tuple[float, Tensor]:
     """The closed form, one token at a time: d log pi(a) / d W[f, v] = x[f] ([v = a] - pi(v))."""
-    policy, probabilities, log_ratio = softmax_policy(), hand_probabilities(), hand_log_ratios()
-    rho = hand_weights(log_ratio, config)
+    policy, probabilities = softmax_policy(), hand_probabilities()
+    rho = dict(zip(VALID, itertools.chain(*reference.weights(hand_log_ratios(), config)), strict=True))
     loss, gradient = 0.0, torch.zeros(FEATURES, VOCABULARY, dtype=torch.float64)
     for i, t in VALID:
-        action, share = int(policy["actions"][i, t]), hand_share(aggregate, i)
+        action, share = int(policy["actions"][i, t]), reference.share(aggregate, LENGTHS, i)
         current = math.log(probabilities[i, t][action])
         slope = -rho[i, t] * float(policy["advantages"][i, t])
         loss += share * slope * current
@@ -344,7 +318,7 @@ def test_the_gradient_is_the_closed_form(
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_cases_truncate(level: Any) -> None:
     """Guards the gradients above: with nothing to cut, both clip ranges would be the same case."""
-    ratios = list(hand_units(hand_log_ratios(), level).values())
+    ratios = list(itertools.chain(*reference.ratios(hand_log_ratios(), level)))
     assert min(ratios) < 0.8
     assert max(ratios) > 1.3
 
