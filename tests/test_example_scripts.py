@@ -680,8 +680,8 @@ def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
         script = "bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
         command = f'PATH="{tmp_path}:$PATH" {script}'
         refused(bash(command, **settings), f"something answers at {settings['HEAD']} already")
-    waited = "waited 9 s in vain for 2 nodes"
-    refused(bash(command, **settings, THERE="a", WAIT_SECONDS="9"), waited)
+    waited = "waited 5 s in vain for 2 nodes"
+    refused(bash(command, **settings, THERE="a", WAIT_SECONDS="5"), waited)
     done = bash(command, **settings, THERE="a b")
     assert done.returncode == 7, done.stderr
     assert f"at {settings['HEAD']}" in done.stdout.splitlines()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule import __main__ as rerule
+from tests.golden import commands
 from tests.golden.evaluation_inputs import tofu_log
 from tests.golden.inputs import put_json
 
@@ -41,14 +42,19 @@ def test_without_a_command_it_names_them_all() -> None:
         assert re.search(rf"^ +{name} .*{re.escape(command.does)}$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", rerule.COMMANDS)
-def test_a_command_shows_the_help_of_its_module(name: str) -> None:
-    """Some at once, without the libraries that take seconds."""
-    command = rerule.COMMANDS[name]
-    code, out, err, imported = run(name, "--help")
+def test_a_command_shows_the_help_of_its_module() -> None:
+    for name, command in rerule.COMMANDS.items():
+        ran = commands.run(f"rerule {name} --help")
+        assert (ran.code, ran.said) == (0, [])
+        assert ran.out.startswith(" ".join(("usage: python -m", command.module, *command.first)))
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_help_comes_at_once(name: str) -> None:
+    """Without the libraries that take seconds to import."""
+    code, _, err, imported = run(name, "--help")
     assert (code, err) == (0, "")
-    assert out.startswith(" ".join(("usage: python -m", command.module, *command.first)))
-    assert imported <= LIGHT.get(name, imported)
+    assert imported <= LIGHT[name]
 
 
 def test_the_list_of_methods_loads_no_library() -> None:
@@ -65,9 +71,9 @@ def test_scoring_a_log_loads_no_framework(tmp_path: Path) -> None:
 
 
 def test_words_exit_code_and_message_are_those_of_the_module() -> None:
-    code, out, err, _ = run("sft", "experiment=custom", "platform=cpu", "data.train_file=rows.parquet")
-    assert (code, out) == (2, "")
-    assert "train_file is no setting" in err
+    ran = commands.run("rerule sft experiment=custom platform=cpu data.train_file=rows.parquet")
+    assert (ran.code, ran.out) == (2, "")
+    assert "train_file is no setting" in ran.said[0]
 
 
 def test_the_package_declares_the_script_and_every_module_that_is_a_command() -> None:

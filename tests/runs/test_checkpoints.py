@@ -78,6 +78,7 @@ def best_run(run: Path) -> None:
     faults.save_checkpoint(run, PREVIOUS + 1)
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("strike", "calls", "prepare"),
     [
@@ -88,10 +89,15 @@ def best_run(run: Path) -> None:
     ],
 )
 def test_fault_at_every_write_call_of_a_save(
-    strike: Callable[[faults.HalfDone], None], calls: int, prepare: Callable[[Path], None], memory: Path
+    strike: Callable[[faults.HalfDone], None],
+    calls: int,
+    prepare: Callable[[Path], None],
+    every: int,
+    memory: Path,
 ) -> None:
     """The process fails or dies at the n-th call of saving NEW, and the run goes on from a whole checkpoint.
 
+    n is each number that `every` divides.
     At any moment the old or the new best checkpoint is there, whole and noted.
     """
     prepare(memory / "template")
@@ -100,7 +106,7 @@ def test_fault_at_every_write_call_of_a_save(
     while code:
         run = shutil.copytree(memory / "template", memory / str(len(steps)))
 
-        def save(run: Path = run, number: int = len(steps)) -> None:
+        def save(run: Path = run, number: int = every * len(steps)) -> None:
             faults.Fault(strike, at=number)
             faults.save_checkpoint(run, NEW, **how)
 
@@ -122,7 +128,7 @@ def test_fault_at_every_write_call_of_a_save(
     assert (steps, bests) == (sorted(steps), sorted(bests))
     assert set(steps) == {PREVIOUS + bool(how), NEW}
     assert set(bests) == ({PREVIOUS, NEW} if how else set())
-    assert len(steps) > calls  # at least so many were made to fail
+    assert len(steps) > calls // every  # at least so many were made to fail
 
 
 # What is on the disk when the marker is.

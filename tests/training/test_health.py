@@ -177,8 +177,7 @@ LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "and this run
         (2, f"{REPLAY}20 replay.min_groups=81", 80, FEW),
         (2, f"{REPLAY}20 replay.min_groups=81 replay.admission=all", 80, None),
         # The benchmarks' own rates on the rows of the smallest, TOFU's.
-        *((1, f"experiment={name}", 80, None) for name in ("rwku", "tofu", "muse_books", "tiny")),
-        *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("tofu", "muse_books", "tiny")),
+        *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("rwku", "tofu", "muse_books")),
     ],
 )
 def test_warnings_before_a_run(stage: int, words: str, rows: int, told: str | None, tmp_path: Path) -> None:
