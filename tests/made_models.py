@@ -1,4 +1,7 @@
-"""Folders of whole models of a few kilobytes: a Llama of hidden size 8 whose weights are zeros and ones."""
+"""Folders of whole models of a few kilobytes: a Llama of hidden size 8 whose weights are zeros and ones.
+
+And random tensors.
+"""
 
 import json
 from pathlib import Path
@@ -34,3 +37,10 @@ def put_weights(folder: Path) -> None:
     from safetensors.torch import save_file
 
     save_file(tensors(), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    """A tensor of normal numbers in float64."""
+    import torch
+
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

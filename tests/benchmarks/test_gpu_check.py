@@ -11,7 +11,6 @@ import torch
 
 from benchmarks.gpu_check import numerics, updates
 from benchmarks.gpu_check.lines import Line, as_json, table
-from data_prep.world.model import one_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_NEEDED = (
@@ -20,6 +19,7 @@ NOT_NEEDED = (
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_the_command_on_a_processor() -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--device", "cpu", "--small"]
@@ -69,10 +69,8 @@ RIGHT = {"weigh": updates.weigh, "packed_log_probs": updates.packed_log_probs}
     ],
 )
 def test_a_wrong_update_fails(name: str, wrong: Any, fails: set[str], monkeypatch: Any) -> None:
-    """Tensors this small gain nothing from a second thread, and lose much where the machine is busy."""
     monkeypatch.setattr(updates, name, wrong)
-    with one_thread():
-        lines = [line for line in numerics.check("cpu", small=True) if "float32" in line.what]
+    lines = [line for line in numerics.check("cpu", small=True) if "float32" in line.what]
     failed = {line.what.rsplit(" ", 1)[-1] for line in lines if not line.passed}
     assert failed >= fails
     assert bool(failed) == bool(fails)

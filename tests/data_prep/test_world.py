@@ -40,6 +40,7 @@ from data_prep.world.splits import World, make_world
 from data_prep.world.stage1 import prepare, steer
 from reward.refusal import is_refusal
 from tests.data_prep.raw_files import contents
+from tests.made_models import drawn
 from tests.made_worlds import SMALL, untrained
 
 FEW = {"forget_people": 2, "retain_people": 5, "unseen_people": 3, "facts_per_person": 4}
@@ -193,10 +194,6 @@ def test_a_prompt_is_the_head_of_its_conversation(tmp_path: Path) -> None:
     assert loaded.apply_chat_template(TURNS, return_dict=False) == whole
     for odd in ("", "  two\n\tlines ", "Zürich 不知道 \u200b🙂"):  # any text comes back
         assert loaded.decode(loaded.encode(odd, add_special_tokens=False)) == odd
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def by_singular_values(matrix: Tensor) -> Tensor:

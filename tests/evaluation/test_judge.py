@@ -4,7 +4,7 @@ server."""
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -17,7 +17,7 @@ from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import summary as summaries
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import AXES, judge
-from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
+from tests.data_prep.generate.server import MODEL, Call, ChatServer, say, status
 from tests.report.made import response
 
 SCORES = {"Paris.": (5, 5, 5), "London.": (5, 1, 1), "I don't know.": (5, 3, 5), "the the the": (1, 1, 1)}
@@ -58,11 +58,9 @@ FORGET = [row for row in RESPONSES if row["side"] == "forget"]
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    with ChatServer(lambda number, call: score_well) as server:
-        yield server
+def server(server: ChatServer) -> ChatServer:
+    server.script = lambda number, call: score_well
+    return server
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from omegaconf import OmegaConf
 
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
-from data_prep.world.model import one_thread
 from recipe.rerule import about, evaluate, io, minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes, read_training_rows
@@ -415,8 +414,7 @@ def minimal_command(case: Case, place: Place) -> Ended:
     root = place.shared(_put_world)
     words = [word.format(root=root) for word in case.given.split()]
     few = [] if case.outcome == "refused" else ["--steps", "1", "--prompts", "2", "--rollouts", "2"]
-    with one_thread():
-        return place.tried(lambda: minimal.main([*words, *few]), watched=root)
+    return place.tried(lambda: minimal.main([*words, *few]), watched=root)
 
 
 def rows_of_a_model(case: Case, place: Place) -> Ended:
@@ -459,8 +457,7 @@ def _put_wrong(folder: Path, people: Path) -> None:
 
 
 def _put_world(root: Path) -> None:
-    with one_thread():
-        world, model = world_stage1.prepare(root / "made", SMALL)
+    world, model = world_stage1.prepare(root / "made", SMALL)
     for name in ("train", "probes", "sft"):
         shutil.copy(world / f"{name}.parquet", root / f"{name}.parquet")
     read = pq.read_table(root / "train.parquet")

@@ -1,6 +1,5 @@
 """Hidden states of rows, packed or padded; the direction of the control vector; which parameters train."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import hidden
 from tests.unlearning import made
 
@@ -19,10 +17,9 @@ ROWS = [torch.tensor([4, 9, 2]), torch.tensor([7, 3, 5, 8, 6]), torch.tensor([1]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Of two layers."""
-    with one_thread():
-        yield made.plain_model(made.put_model(tmp_path_factory.mktemp("model")))
+    return made.plain_model(made.put_model(tmp_path_factory.mktemp("model")))
 
 
 def engine_of(model: Any, layer: int) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,6 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from data_prep.contract import Row, text_row
-from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import presets, trainer
 from recipe.rerule.unlearning.loss import MethodLoss, counts
 from recipe.rerule.unlearning.method import SIDES, Method
@@ -55,7 +54,7 @@ SPLITS: dict[str, list[list[list[int]]]] = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """The model, the start model that it has moved away from, and one reinforced from there.
 
     In float64, but for norms and the softmax of attention, which transformers does in float32.
@@ -66,8 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     with torch.no_grad():
         for value in (*model.parameters(), *reinforced.parameters()):
             value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    with one_thread():  # the tensors are too small to share
-        yield model, start, reinforced
+    return model, start, reinforced
 
 
 def plain_frozen(model: Any) -> Any:

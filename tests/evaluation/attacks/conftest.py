@@ -1,11 +1,10 @@
 """The command on made-up people and their models, answered by a stand-in for vLLM."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from data_prep.world.model import one_thread
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.probes import read_probes
 from tests.evaluation.conftest import write_probes
@@ -15,13 +14,6 @@ from tests.unlearning.made import put_model
 
 ATTACKS = ("prefill", "samples", "relearn_retain", "refusal_direction", "logit_lens")
 """Attacks that ask, that change models and that measure."""
-
-
-@pytest.fixture(autouse=True, scope="package")
-def threads() -> Iterator[None]:
-    """Models of a few kilobytes are faster on one thread, the more so on a busy machine."""
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="package")

@@ -23,6 +23,7 @@ from recipe.rerule.evaluation.attacks.refusal_direction import (
 from recipe.rerule.evaluation.attacks.weights import EMBEDDING
 from recipe.rerule.runs.weights import WeightsError
 from tests.evaluation.attacks.made import SIZES, gemma2, gpt2, llama, material, probe
+from tests.made_models import drawn
 from tests.unlearning.made import plain_model
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -93,11 +94,6 @@ def test_bfloat16_is_a_warning_at_8_bits_and_routers_and_norms_are_left_alone(tm
 
 
 # The refusal direction.
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
