@@ -138,9 +138,9 @@ def test_a_save_that_fails_leaves_the_earlier_state(
     """It ends before its first file has its name, or its second."""
     older = filled(steps=4)
     save(older, tmp_path)
-    calls = iter([os.replace] * named)
-    monkeypatch.setattr(os, "replace", lambda *paths: next(calls)(*paths))
-    with pytest.raises(StopIteration):
+    calls = [os.replace] * named
+    monkeypatch.setattr(os, "replace", lambda *paths: calls.pop()(*paths))
+    with pytest.raises(IndexError):
         save(filled(steps=6), tmp_path)
     assert loaded(tmp_path) == snapshot(older)
 

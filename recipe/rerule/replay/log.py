@@ -70,7 +70,7 @@ class StepLog:
 
     def metrics(self) -> dict[str, float]:
         """replay/... numbers of the step; those of drawn or own groups are left out where there are none."""
-        own = {"replay/own_groups": len(self.own), "replay/own_tokens": _tokens(self.own)} if self.own else {}
+        own = {"replay/own_groups": float(len(self.own)), "replay/own_tokens": _tokens(self.own)}
         reasons = Counter(departure.reason for departure in self.departures)
         return {
             "replay/size": float(self.size),
@@ -80,7 +80,7 @@ class StepLog:
             "replay/gate_open": float(self.gate_open),
             **offer_metrics(self.offered, self.threshold),
             **draw_metrics(self.draws),
-            **own,
+            **(own if self.own else {}),
         }
 
     def record(self) -> dict[str, Any]:
