@@ -179,6 +179,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     models.check_adapter(config.model, "model")
     unlearning.check_layer(config, method)
     yield from unlearning.frozen_warnings(config, method)
+    yield from unlearning.unread_settings(method)
     yield from unlearning.unread_files(config, method)
     files = unlearning.read(config, method)
     identity.check(config)

@@ -25,6 +25,7 @@ _UNSUPPORTED = {
     "model.lora_adapter_path": None,
     "data.pad_mode": "no_padding",
     "data.train_files": None,
+    "data.train_max_samples": -1,
     "data.val_files": None,
     "trainer.test_freq": -1,
 }
@@ -127,6 +128,14 @@ def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:
         )
 
 
+def unread_settings(method: Method) -> Iterator[str]:
+    """What to say of settings of the method that its terms do not read."""
+    for name, default in presets.defaults().items():
+        value = getattr(method, name)
+        if name in method.unread and value != default:
+            yield f"method.{name} is {shown(value)}, but no term of the method reads it"
+
+
 def unread_files(config: DictConfig, method: Method) -> Iterator[str]:
     """What to say of files that the method does not read; refuses that one it reads is not set."""
     for side in SIDES:
@@ -188,6 +197,12 @@ def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row
         f"which pass together, have up to {longest} tokens; raise it to that or more",
     )
     yield from settings.warm_up_warnings(config, "optim", planned)
+    rests = method.dual_warmup * (count // batch)  # and the first move is for the step after the next
+    if method.dual_rate is not None and planned <= rests + 1:
+        yield (
+            f"method.dual_warmup is {method.dual_warmup} epochs, but the run has {planned} steps, "
+            f"{count // batch} an epoch: the weight of the retain term never moves; lower it, or train longer"
+        )
     if count % batch:
         yield (
             f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{leading}: "

@@ -177,6 +177,20 @@ class Method:
         rows, frozen = len(self.layout), (*self.referenced, *self.reinforced)
         return Passes(rows + sum(frozen.count(side) for side in self.layout), rows)
 
+    @property
+    def unread(self) -> set[str]:
+        """Settings that no term reads, nor what goes with it."""
+        of_others = {name for term in FORGET.values() for name in term.settings}
+        is_read = {
+            **{f"{side}_weight": getattr(self, side) != "none" for side in SIDES},
+            **dict.fromkeys(("alternate_rows", "alternate_answers"), "alternate" in self.layout),
+            "retain_rows": "retain" in self.layout,
+            "retain_positions": self.retain in ("kl", "hidden"),
+            **dict.fromkeys(("dual_warmup", "retain_limit"), self.dual_rate is not None),
+            "layer": self.needs_hidden or self.trained_layers is not None,
+        }
+        return of_others - {*self.forget_term.settings} | {name for name, read in is_read.items() if not read}
+
     def _check(self) -> None:
         if not self.layout:
             raise MethodError("method.forget, method.retain and method.alternate are all none; choose a term")
@@ -196,6 +210,11 @@ class Method:
         if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
             raise MethodError(
                 "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
+            )
+        if self.smoothing is not None and (self.forget_weight, self.retain_weight) != (1, 1):
+            raise MethodError(
+                f"method.smoothing is {self.smoothing}, which sets the weights of both terms; leave "
+                "method.forget_weight and method.retain_weight at 1, or set it to null"
             )
         if self.dual_rate is not None and (self.retain == "none" or self.retain_limit is None):
             raise MethodError(

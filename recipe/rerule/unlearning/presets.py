@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 def load(name: str) -> Method:
     """The method of a preset. Raises FileNotFoundError and MethodError."""
-    return Method.of({**_defaults(), **_values(name)})
+    return Method.of({**defaults(), **_values(name)})
 
 
 def answer_files(name: str) -> dict[str, str]:
@@ -34,7 +34,8 @@ def answer_files(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _defaults() -> dict[str, Any]:
+def defaults() -> dict[str, Any]:
+    """The settings of a method without terms."""
     return dict(yaml.safe_load((CONFIG / "unlearn_trainer.yaml").read_text("utf-8"))["method"])
 
 
