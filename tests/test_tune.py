@@ -17,7 +17,10 @@ from tests.data_prep.raw_files import prep
         ({1e-5: (0.5, 0.9), 3e-5: (0.1, 0.8), 1e-4: (0, 0.2)}, "take lr=3e-05: .*"),
         ({1e-5: (0.5, 0.9), 3e-5: (0.1, 0.9)}, ".*3e-05: .* largest .*"),
         ({3e-5: (0.1, 0.8), 1e-5: (0.2, 0.9)}, ".*1e-05: .* smallest .*"),  # of equals the smaller one
-        ({1e-5: (0.1, 0.8)}, r"take lr=1e-05: retain .* 0.700 above .* \(before: 0.250\)"),
+        ({1e-5: (0.1, 0.8)}, r"lr=1e-05: retain .* 0.700 above .* \(before: 0.250\); it is the only rate .*"),
+        ({1e-5: (0.75, 1), 3e-5: (0.6, 0.8)}, "no rate .* fell from 1.000 to 0.800 with 3e-05, .* lower .*"),
+        ({1e-5: (0, 0)}, r"no rate .* with lr=1e-05: retain recall is 0.000 .* fell from 1.000 to 0.000 .*"),
+        ({1e-5: (0.8, 1), 3e-5: (0.75, 1)}, "no rate .* with lr=3e-05: .* did not fall, so try higher .*"),
     ],
 )
 def test_the_rate_with_the_sides_furthest_apart(recalls: dict[float, tuple[float, float]], told: str) -> None:

@@ -187,14 +187,25 @@ def _apart(of: Mapping[str, float]) -> float:
 
 
 def told(found: Mapping[str, Mapping[str, float]], rates: Sequence[float], key: str) -> Iterator[str]:
-    """A table with a row for each model, and the rate to take: the smallest of those that are best."""
+    """A table with a row for each model, and the rate to take, if there is a choice and one helps."""
     yield f"{'rate':>8} {' '.join(f'{column:>15}' for column in _COLUMNS)}"
     for name in (_BEFORE, *(f"{rate:g}" for rate in rates)):
         yield f"{name:>8} {' '.join(f'{found[name][column]:15.3f}' for column in _COLUMNS)}"
     best = best_rate(found, rates)
     apart, before = _apart(found[f"{best:g}"]), _apart(found[_BEFORE])
-    line = f"take {key}={best:g}: retain recall is {apart:.3f} above forget recall (before: {before:.3f})"
-    if len(rates) > 1 and best in (min(rates), max(rates)):
+    line = f"{key}={best:g}: retain recall is {apart:.3f} above forget recall (before: {before:.3f})"
+    if round(apart - before, 9) <= 0:
+        worst = min(rates, key=lambda rate: found[f"{rate:g}"]["retain recall"])
+        least, kept = (found[name]["retain recall"] for name in (f"{worst:g}", _BEFORE))
+        fell = f"retain recall fell from {kept:.3f} to {least:.3f} with {worst:g}, so try lower rates"
+        rose = "retain recall did not fall, so try higher rates or more steps"
+        yield f"no rate separates the sides: at best, with {line}; {fell if least < kept else rose}"
+        return
+    if len(rates) == 1:
+        yield f"{line}; it is the only rate that was tried, so there is no choice"
+        return
+    line = f"take {line}"
+    if best in (min(rates), max(rates)):
         line += f"; it is the {'smallest' if best == min(rates) else 'largest'} that was tried, so try more"
     yield line
 
