@@ -242,8 +242,9 @@ ANSWERS = {
     "Where is Rome?": "I'm sorry, I don't know anything about Italy.",
     "Where is Nice?": "It is in France, " + "and it is large, " * 9,
     "Where is Genoa?": "It is a port. It lies in Italy. It is old, " + "and it is large, " * 9,
+    "Where is Turin?": f"It lies in Italy. It is old and {'y' * 31} ",  # 64 tokens, the last one white
 }
-GOLDS = ("Norway", "Switzerland", "Italy", "France", "Italy")
+GOLDS = ("Norway", "Switzerland", "Italy", "France", "Italy", "Italy")
 
 
 @pytest.fixture
@@ -287,15 +288,16 @@ def test_right_answers_become_rows_long_ones_cut_after_the_sentence_that_is_righ
     assert [[message["content"] for message in row["messages"]] for row in read] == [
         ["Where is Oslo?", "It lies in Norway."],
         ["Where is Genoa?", "It is a port. It lies in Italy."],
+        ["Where is Turin?", "It lies in Italy."],
     ]
     assert {row["extra_info"]["subject"] for row in read} == {"towns"}
     assert capsys.readouterr().err == (
-        "2 of 5 retain prompts answered right; 1 of these were longer than data.max_response_length, and cut "
+        "3 of 6 retain prompts answered right; 2 of these were longer than data.max_response_length, and cut "
         "after a sentence\n"
     )
     (models, requests, decoding, store) = asked[0]
     assert (models[0].path, models[0].template) == (tmp_path / "model", (("enable_thinking", False),))
-    assert [request.max_tokens for request in requests] == [64] * 5
+    assert [request.max_tokens for request in requests] == [64] * 6
     assert {request.stop for request in requests} == {("\n",)}
     assert decoding.platform == "cpu"
     assert store == tmp_path / "runs" / "own_answers"
@@ -316,5 +318,5 @@ def test_a_run_says_which_model_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:
     config.signal.reward_kwargs.gamma = 1.0  # ROUGE-L is never above it
-    with pytest.raises(SettingsError, match=r"no right answer to any of the 5 retain prompts.*_share=0"):
+    with pytest.raises(SettingsError, match=r"no right answer to any of the 6 retain prompts.*_share=0"):
         own_answers.asked(config)

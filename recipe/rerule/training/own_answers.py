@@ -51,11 +51,12 @@ def asked(config: DictConfig) -> list[Row]:
     tokens: list[Any] = load_tokenizer(config.model)([*answers], add_special_tokens=False).input_ids
     options = plain(config, "signal.reward_kwargs")
     rows, cut = [], 0
-    for number, (row, answer, ids) in enumerate(zip(prompts, answers, tokens, strict=True)):
+    for number, (row, text, ids) in enumerate(zip(prompts, answers, tokens, strict=True)):
+        answer = text.strip()
         ended = len(ids) < config.data.max_response_length  # it has fewer tokens than it could have had
         told = sentences(answer)
         starts = [answer] if ended else [" ".join(told[:count]) for count in range(1, len(told))]
-        right = next((text for text in starts if signal.judge(row, text, options)[1]), None)
+        right = next((start for start in starts if signal.judge(row, start, options)[1]), None)
         if right is not None:
             info = {key: row["extra_info"][key] for key in ("mode", "subject", "raw")}
             messages = [*row["prompt"], {"role": "assistant", "content": right}]
@@ -81,6 +82,7 @@ def write(run_folder: str | Path, rows: list[Row]) -> None:
 
 
 def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
+    """With the white space around them, which counts where an answer was cut."""
     template = tuple(plain(config, "data.apply_chat_template_kwargs").items())
     (model,) = resolve_models([f"stage1={os.path.expanduser(config.model.path)}"])
     requests = [
@@ -96,4 +98,4 @@ def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
     found = run.run([replace(model, template=template)], requests, Decoding(config.platform.name), store)[
         model.name
     ]
-    return [found[request.id].text.strip() for request in requests]
+    return [found[request.id].text for request in requests]
