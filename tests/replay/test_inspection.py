@@ -116,3 +116,6 @@ def test_what_cannot_be_read_is_one_line(checkpoint: Path, capsys: pytest.Captur
         f"error: {run} holds no replay state; it is a run folder with {other}, {checkpoint}; give a folder "
         "global_step_N\n"
     )
+    (run / "complete.json").touch()
+    told = f"error: {run} holds no replay state: its run had no replay (replay.enable=false)\n"
+    assert inspect(capsys, run, code=2)[1] == told

@@ -23,6 +23,10 @@ def find(checkpoint: Path) -> Path:
     for folder in (checkpoint, checkpoint / "replay"):
         if (folder / STATE_FILE).is_file():
             return folder
+    if (checkpoint / "complete.json").is_file():
+        raise ReplayStateError(
+            f"{checkpoint} holds no replay state: its run had no replay (replay.enable=false)"
+        )
     found = sorted(str(path.parent.parent) for path in checkpoint.glob(f"global_step_*/replay/{STATE_FILE}"))
     hint = f"; it is a run folder with {', '.join(found)}" if found else ""
     raise ReplayStateError(f"{checkpoint} holds no replay state{hint}; give a folder global_step_N")
