@@ -175,10 +175,11 @@ def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> Non
 
 
 def test_one_side_alone_weighs_one_and_a_reward_without_refusals_cannot_weigh_sides(batch: DataProto) -> None:
-    batch.non_tensor_batch["refused"] = np.ones(4)
+    batch.non_tensor_batch |= {"refused": np.ones(4), "right": np.ones(4)}
     forget = batch[[0, 2]]
     before = forget.batch["advantages"].clone()
     assert weigh_sides(forget) == {}
+    assert read(batch, step=1, group_size=2, limit=3).side_metrics["right/retain/mean"] == 0.0
     assert torch.equal(forget.batch["advantages"], before)
     del batch.non_tensor_batch["refused"]
     with pytest.raises(ValueError, match=r"sides.weights=by_error needs a reward function"):

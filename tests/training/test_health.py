@@ -95,7 +95,7 @@ def test_a_fault_that_holds_ends_the_run() -> None:
 
 def test_the_score_is_the_mean_of_what_each_side_is_for() -> None:
     sides = ["forget", "retain", "forget", "retain", "retain"]
-    parts = {"refused": [1.0, 0.0, 0.0, 1.0, 0.0], "right": [0.0, 1.0, 0.0, 0.0, None], "reward": [1] * 5}
+    parts = {"refused": [1.0, 0.0, 0.0, 1.0, 0.0], "right": [0.0, 1.0, 0.0, 1.0, None], "reward": [1] * 5}
     assert validation_metrics(sides, parts) == {
         "val-health/forget/refused": 0.5,
         "val-health/retain/refused": pytest.approx(1 / 3),
@@ -152,7 +152,12 @@ def test_records_that_cannot_be_read_do_not_fail_a_finished_run(tmp_path: Path, 
 
 OPTIM = "actor_rollout_ref.actor.optim.lr"
 REPLAY = f"experiment=rwku {OPTIM}=1e-4 data.train_batch_size=8 trainer.total_training_steps="
-LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "and this run stores about 80 at most"
+LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "this run holds about 80 at most"
+
+
+def test_the_plan_counts_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    words = f"experiment=custom data.train_max_samples=16 data.train_files={rows_file(tmp_path, 64)}"
+    assert ", 16 rows, " in learning.plan(composed(2, *words.split()))
 
 
 @pytest.mark.parametrize(
@@ -176,6 +181,10 @@ LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "and this run
         (2, f"{REPLAY}20 replay.min_groups=80", 80, None),
         (2, f"{REPLAY}20 replay.min_groups=81", 80, FEW),
         (2, f"{REPLAY}20 replay.min_groups=81 replay.admission=all", 80, None),
+        # Half of 8 prompts of one step, of two steps; none is below 0.
+        (2, f"{REPLAY}20 replay.min_groups=8 replay.max_staleness=0", 80, "holds about 4 at most"),
+        (2, f"{REPLAY}20 replay.min_groups=8 replay.max_staleness=1", 80, None),
+        (2, f"{REPLAY}20 replay.threshold_rule=fixed replay.threshold=0.0", 80, "holds about 0 at most"),
         # The benchmarks' own rates on the rows of the smallest, TOFU's.
         *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("rwku", "tofu", "muse_books")),
     ],

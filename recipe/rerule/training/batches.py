@@ -18,6 +18,7 @@ from verl.workers.utils.padding import left_right_2_no_padding
 
 from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, pad_groups, unpad_rows
 from recipe.rerule.replay.group import SIDES
+from recipe.rerule.training.health import answers_alone
 
 _REPLAYED = (
     "prompts",
@@ -66,8 +67,9 @@ class Rollouts:
         reward/{side}/mean and reward/{side}/{mode}/mean; shares of responses refused/{side}/mean,
         named/{side}/mean (name the target without refusing), empty/{side}/mean and cut/{side}/mean (as long
         as the limit); tokens/{side}/mean (of a response); mixed/{side}/mean, the share of groups whose
-        rewards differ. Of one side: right/retain/mean, leaked/forget/mean and leaked_thought/forget/mean.
-        mixed/mean is of all groups. What the reward function does not return is left out.
+        rewards differ. Of one side: right/retain/mean (and no refusal), leaked/forget/mean and
+        leaked_thought/forget/mean. mixed/mean is of all groups. What the reward function does not return is
+        left out.
     sent: what the workers get of the batch, see `for_workers`.
     short: how many groups were left out because they have another number of rows, or no token to train on.
     """
@@ -220,7 +222,7 @@ def _side_metrics(
     limit: int,
 ) -> dict[str, float]:
     """See `Rollouts.side_metrics`; `labels` and `rewards` are those of the rows."""
-    parts = batch.non_tensor_batch
+    parts = answers_alone(batch.non_tensor_batch)
     values: dict[str, list[Any]] = defaultdict(list)
     lengths = batch.batch["response_mask"].sum(dim=-1).tolist()
     for row, (label, reward) in enumerate(zip(labels, rewards.tolist(), strict=True)):

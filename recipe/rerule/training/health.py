@@ -132,6 +132,14 @@ class Health:
         return (first, last) if abs(last - first) > max(MARGIN, ERRORS * error) else None
 
 
+def answers_alone(parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parts of the reward, of which a response that refuses is not right, whatever it says besides."""
+    if not {"right", "refused"} <= parts.keys():
+        return parts
+    pairs = zip(parts["right"], parts["refused"], strict=True)
+    return {**parts, "right": [right and not refused for right, refused in pairs]}
+
+
 def validation_metrics(sides: Sequence[str], parts: Mapping[str, Sequence[Any]]) -> dict[str, float]:
     """What a validation says of each side, and the score of the step.
 
@@ -143,7 +151,7 @@ def validation_metrics(sides: Sequence[str], parts: Mapping[str, Sequence[Any]])
         val-health/{side}/{part}, means of the parts of the reward; and, where refusals of both sides are
         known, val-health/score, the mean of forget/refused and retain/right.
     """
-    found = {}
+    found, parts = {}, answers_alone(parts)
     for side, names in (
         ("forget", ("refused", "leaked", "empty")),
         ("retain", ("refused", "right", "empty")),

@@ -25,18 +25,20 @@ LEAST_REWARD_RISE, HIGH_REWARD, FEWEST_STEPS = 0.02, 0.5, 8
 
 def plan(config: DictConfig) -> str:
     """The sizes of a resolved configuration of either stage for a person."""
-    rows, epochs = sizes.count_rows(config.data.train_files), config.trainer.total_epochs
-    steps, batch = planned_steps(config), config.data.train_batch_size
-    return f"{steps} steps, batch {batch}, {rows} rows, at most {epochs} epochs"
+    steps, batch, epochs = planned_steps(config), config.data.train_batch_size, config.trainer.total_epochs
+    return f"{steps} steps, batch {batch}, {_rows(config)} rows, at most {epochs} epochs"
 
 
 def planned_steps(config: DictConfig) -> int:
     """Training steps of a resolved configuration of either stage."""
-    rows, trainer = sizes.count_rows(config.data.train_files), config.trainer
-    most = config.data.get("train_max_samples") or -1
-    rows = min(rows, most) if most > 0 else rows
-    batch = config.data.train_batch_size
-    return sizes.steps(rows, batch, trainer.total_epochs, trainer.total_training_steps)
+    batch, trainer = config.data.train_batch_size, config.trainer
+    return sizes.steps(_rows(config), batch, trainer.total_epochs, trainer.total_training_steps)
+
+
+def _rows(config: DictConfig) -> int:
+    """The rows that are trained on."""
+    rows, most = sizes.count_rows(config.data.train_files), config.data.get("train_max_samples") or -1
+    return min(rows, most) if most > 0 else rows
 
 
 def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:
@@ -62,13 +64,15 @@ def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:
 def never_replays(config: DictConfig) -> Iterator[str]:
     """Why a run of a resolved configuration of stage 2 has no replay update, where it has none.
 
-    Of a threshold that is a quantile, that share of the groups is taken to be stored.
+    Of a threshold that is a quantile, that share of the groups is taken to be stored; of a fixed one all, and
+    of 0 none, because no mean reward is below it.
     """
     replay, count = config.replay, planned_steps(config)
     raise_steps = "train for more steps (trainer.total_epochs, trainer.total_training_steps)"
-    by_quantile = replay.threshold_rule == "quantile" and replay.admission != "all"
-    share = replay.threshold_quantile if by_quantile else 1.0
-    most = math.floor(share * count * config.data.train_batch_size)
+    shares = {"quantile": replay.threshold_quantile, "fixed": float(replay.threshold != 0)}
+    share = 1.0 if replay.admission == "all" else shares.get(replay.threshold_rule, 1.0)
+    kept = count if replay.max_staleness is None else min(count, replay.max_staleness + 1)
+    most = math.floor(share * kept * config.data.train_batch_size)
     if not replay.enable:
         return
     if (first := replay.warmup_steps + 1) > count:
@@ -77,9 +81,11 @@ def never_replays(config: DictConfig) -> Iterator[str]:
             f"replay.warmup_steps ({replay.warmup_steps}), or {raise_steps}"
         )
     elif most < replay.min_groups:
+        ways = "raise replay.max_staleness" if kept < count else raise_steps
+        ways = f"lower replay.min_groups, or {ways}" if share else "raise the threshold"
         yield (
-            f"replay waits for {replay.min_groups} groups (replay.min_groups), and this run stores about "
-            f"{most} at most, so it is RULE without replay; lower replay.min_groups, or {raise_steps}"
+            f"replay waits for {replay.min_groups} groups (replay.min_groups), and the buffer of this run "
+            f"holds about {most} at most, so it is RULE without replay; {ways}"
         )
 
 
