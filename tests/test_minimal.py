@@ -252,7 +252,7 @@ def test_a_models_own_settings_do_not_bend_its_samples(made: SimpleNamespace, tm
     made.model.save_pretrained(tmp_path)
     made.tokenizer.save_pretrained(tmp_path)
     write_rows(tmp_path / "train.parquet", made.world.train)
-    bent = {"do_sample": True, "top_p": 0.01, "min_p": 0.9}
+    bent = {"do_sample": True, "top_p": 0.01, "min_p": 1.0}
     (tmp_path / "generation_config.json").write_text(json.dumps(bent))
     given = ["--model", str(tmp_path), "--data", str(tmp_path / "train.parquet"), "--prompts", "4"]
     model, tokenizer, rows, _ = minimal.load(minimal.parser().parse_args(given))
