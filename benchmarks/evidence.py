@@ -21,7 +21,7 @@ steps each. The other arms have these settings too, and what ARMS adds:
 - `random` stores as many groups as are hard, chosen at random. It takes the rate of `paper`.
 - `recommended`: the default replay.
 - METHODS use no reinforcement. They train the base model, with its own answers to the retain rows. They and
-  `random` have the first FEW seeds.
+  `random` have the first FEW seeds. Their models do not depend on a stage 1.
 
 Rates. Every arm is trained once with each of its RATES, from a stage-1 model of the seed TUNING, and takes
 the rate with the highest score on the questions for validation; of equal scores the smallest.
@@ -31,17 +31,19 @@ questions in the words "This is not about France. ...", of greedy answers of the
 held-out questions. These words are in no training row.
 
 1. Primary: is `paper` better than `equal_updates`? An exact test flips the signs of the differences of
-   the models (two-sided; six models can reach p = 0.031).
-2. The same of `recommended` and `equal_updates`, and of `paper` and `rule`, with Holm's correction over the
-   two. All other differences are described and not tested.
+   the models (two-sided). Six models reach p = 0.031, and only where all differences have one sign. So the
+   seeds after the first FEW are run only while all earlier differences have one sign: else the answer is no.
+2. The same of `recommended` and `equal_updates`, then of `paper` and `rule`. Each is tested at 0.05 if those
+   before it were shown, so no correction is due. All other differences are described and not tested.
 3. Why: `metrics` of a line has the means of what the run logs of replay over its last REWARD_STEPS steps.
 
-If 1 is yes, `rerule forget --method rerule` takes the paper's replay; if 1 and the first of 2 are no with
-higher means of `equal_updates`, the documents say that equal updates are the better use of the same work.
+If 1 is yes, `rerule forget --method rerule` takes the paper's replay. If 1 is no and `equal_updates` has a
+higher mean than both replays, the documents say that equal updates are the better use of the same work.
 
 A run is a line of RESULTS and is not made again, lengthened or left out after its result was seen. Another
-machine trains another stage-1 model, which is another unit: all arms of a seed are run on one machine, and
-`stage1` says which. A seed that another machine left unfinished is made here from its beginning.
+machine may train another stage-1 model, which is another unit: `stage1` says which. All arms of a seed, and
+all tuning runs of an arm, have one stage-1 model. Where a machine left them unfinished and the model of
+another one differs, that one begins them anew, and what was finished counts as one more model.
 --table prints the tables.
 """
 
@@ -62,7 +64,6 @@ from scipy import stats
 
 from benchmarks import what_works
 from benchmarks.what_works import RATE, REWARD_STEPS, STEPS, UPDATE_PROMPTS, Study, train
-from recipe.rerule.evaluation.summary import holm
 from recipe.rerule.training import own_answers
 from recipe.rerule.unlearning import presets
 
@@ -99,7 +100,8 @@ METHOD = (
 )
 STAGE1 = "stage 1"
 CONTRASTS = (("paper", "equal_updates"), ("recommended", "equal_updates"), ("paper", "rule"))
-"""The primary one first."""
+"""In the order of their tests; the primary one first."""
+_UNIT = ["seed", "stage1", "platform"]
 
 
 def main() -> None:
@@ -115,6 +117,9 @@ def planned(lines: list[dict[str, Any]]) -> Iterator[tuple[str, float, int]]:
     yield from tuning
     if {*tuning} <= {(line["arm"], line["rate"], line["seed"]) for line in lines}:
         for seed in SEEDS:
+            before = differences([line for line in lines if line["seed"] < seed], *CONTRASTS[0])
+            if seed not in SEEDS[:FEW] and before.min() <= 0 <= before.max():
+                return
             for arm in arms_of(seed):
                 yield arm, 0.0 if arm == STAGE1 else chosen(lines, arm), seed
 
@@ -126,20 +131,26 @@ def arms_of(seed: int) -> list[str]:
 
 
 def usable(lines: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
-    """The lines whose runs need not be made here: those of this platform, and of whole seeds.
+    """The lines whose runs need not be made here: those of this platform that need no further run of theirs.
 
-    Where another machine left a seed unfinished, its stage-1 model is not here, so this one makes all arms of
-    the seed.
+    The further runs of a line are those that must have its stage-1 model: of its seed or, in tuning, its arm.
+    They may be missing where that model is here.
     """
     own = [line for line in lines if line["platform"] == study.platform]
-    counts = Counter((line["seed"], line["stage1"]) for line in own)
+
+    def together(line: dict[str, Any]) -> tuple[Any, ...]:
+        return (line["stage1"], line["seed"], line["arm"] if line["seed"] == TUNING else "")
+
+    counts = Counter(together(line) for line in own if line["arm"] not in METHODS)
     found = []
     for line in own:
-        seed, of = line["seed"], line["stage1"]
-        all_runs = sum(map(len, RATES.values())) if seed == TUNING else len(arms_of(seed))
+        arm, seed = line["arm"], line["seed"]
+        runs = len(RATES.get(arm, ())) if seed == TUNING else len({*arms_of(seed)} - {*METHODS})
         here = study.stage1_folder(STEERING, seed)
-        if counts[seed, of] == all_runs or (
-            (here / "model" / "config.json").exists() and what_works.weights_hash(here) == of
+        if (
+            arm in METHODS
+            or counts[together(line)] == runs
+            or ((here / "model" / "config.json").exists() and what_works.weights_hash(here) == line["stage1"])
         ):
             found.append(line)
     return found
@@ -173,9 +184,13 @@ def make(study: Study) -> None:
         run = next((one for one in planned(lines) if one not in done | failed), None)
         if run is None:
             return
+        arm, rate, seed = run
         start = time.monotonic()
-        print("{}, rate {:g}, seed {} ...".format(*run), file=sys.stderr, flush=True)
+        print(f"{arm}, rate {rate:g}, seed {seed} ...", file=sys.stderr, flush=True)
         try:
+            if arm not in METHODS and not study.stage1_folder(STEERING, seed).exists():
+                study.stage1(STEERING, seed)
+                continue  # lines of another machine count where this is their model
             line = made(study, *run)
         except subprocess.CalledProcessError as error:
             print(error, file=sys.stderr, flush=True)
@@ -187,12 +202,12 @@ def make(study: Study) -> None:
 
 def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
     """The line of a run, without its seconds. Raises CalledProcessError where a command fails."""
-    first = study.stage1(STEERING, seed)
+    first = study.stage1((), TUNING) if arm in METHODS else study.stage1(STEERING, seed)
     folder = study.out / f"{arm}-{rate:g}-{seed}".replace(" ", "_")
     model, metrics = f"last={first / 'model'}", dict[str, float]()
     if arm in METHODS:
         rows = {"forget": study.data / "forget_gold.parquet", "alternate": study.data / "alternate.parquet"}
-        rows["retain"] = own_answers.file(study.stage1((), TUNING))
+        rows["retain"] = own_answers.file(first)
         files = [f"data.{side}={rows[side]}" for side in presets.load(arm).data]
         words = [f"method={arm}", *METHOD, *files, f"model.path={study.model}", f"optim.lr={rate}"]
         train(folder, "recipe.rerule.unlearn", *study.on, *words, f"trainer.seed={seed}")
@@ -232,10 +247,12 @@ def hard(run: Path) -> dict[str, float]:
 
 
 def of_replay(run: Path) -> dict[str, float]:
-    """Means of what was logged about replay, KL and clips, over the last REWARD_STEPS steps."""
+    """Means of what was logged about replay, KL, clips and tokens, over the last REWARD_STEPS steps."""
     lines = [json.loads(line)["data"] for line in (run / "records" / "metrics.jsonl").open()]
     steps = pd.DataFrame([line for line in lines if "reward/forget/mean" in line][-REWARD_STEPS:])
-    wanted = steps.filter(regex=r"^(replay/(?!seconds|evicted)|actor/(ppo_kl|kl_loss|pg_clipfrac))")
+    wanted = steps.filter(
+        regex=r"^(replay/(?!seconds|evicted)|actor/(ppo_kl|kl_loss|pg_clipfrac)|perf/total_num_tokens)"
+    )
     return {name: round(mean, 5) for name, mean in wanted.mean().items()}
 
 
@@ -255,20 +272,15 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
         return
     means = shares.drop(columns=["seed", "stage1", "platform"]).groupby("arm", sort=False).mean()
     yield from _markdown(means.reset_index(), 3)
-    unit = ["seed", "stage1", "platform"]
-    scores = shares.pivot(index=unit, columns="arm", values="score")
-    tests = {}
+    shown = True
     for one, other in CONTRASTS:
-        if {one, other} <= {*scores}:
-            tests[one, other] = (scores[one] - scores[other]).dropna()
-    p_values = {pair: flips(found) for pair, found in tests.items()}
-    secondary = [pair for pair in p_values if pair != CONTRASTS[0]]
-    p_values |= zip(secondary, holm([p_values[pair] for pair in secondary]), strict=True)
-    for (one, other), found in tests.items():
+        if (found := differences(lines, one, other)).empty:
+            return
+        told, p_value = "described and not tested", flips(found)
+        if shown:
+            told, shown = f"p = {p_value:.4f}", p_value < 0.05
         models = " ".join(f"{seed}: {of:+.3f}" for (seed, *_), of in found.items())
-        told = f"p = {p_values[one, other]:.4f}{' (Holm)' * ((one, other) in secondary)}"
-        told += f", {len(found)} of {len(SEEDS)} models"
-        yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), {told}"
+        yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), {told}, {len(found)} models"
     yield from _markdown(shares, 2)
 
 
@@ -280,10 +292,23 @@ def _markdown(frame: pd.DataFrame, digits: int) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def flips(differences: pd.Series) -> float:
+def differences(lines: list[dict[str, Any]], one: str, other: str) -> pd.Series:
+    """Score of an arm minus that of another, by (seed, stage-1 model, platform), of the counted runs."""
+    scores = pd.DataFrame(
+        {**{name: line[name] for name in ("arm", *_UNIT)}, "score": score(line)}
+        for line in lines
+        if line["seed"] in SEEDS and line["arm"] in (one, other)
+    )
+    if scores.empty:
+        return pd.Series(dtype=float)
+    wide = scores.pivot(index=_UNIT, columns="arm", values="score").reindex(columns=[one, other])
+    return (wide[one] - wide[other]).dropna()
+
+
+def flips(found: pd.Series) -> float:
     """The two-sided p-value of an exact test that flips the signs of paired differences."""
     test = stats.permutation_test(
-        (differences,), lambda of, axis: of.mean(axis=axis), permutation_type="samples", n_resamples=10**6
+        (found,), lambda of, axis: of.mean(axis=axis), permutation_type="samples", n_resamples=10**6
     )
     return float(test.pvalue)
 

@@ -34,11 +34,20 @@ def test_the_runs_after_tuning_take_the_best_rate() -> None:
     few, full = evidence.SEEDS[:3], evidence.SEEDS[3:]
     replay = dict.fromkeys(("rule", "equal_updates", "paper", "recommended"), 2e-5)
     others = {"random": 2e-5, **dict.fromkeys(evidence.METHODS, 1e-5)}
-    assert runs == [
-        (arm, rate, seed)
-        for seed in (*few, *full)
-        for arm, rate in ({"stage 1": 0.0} | replay | (others if seed in few else {})).items()
-    ]
+
+    def expected(*seeds: int) -> list[tuple[str, float, int]]:
+        return [
+            (arm, rate, seed)
+            for seed in seeds
+            for arm, rate in ({"stage 1": 0.0} | replay | (others if seed in few else {})).items()
+        ]
+
+    assert runs == expected(*few, *full)
+    # A difference of each sign, or none at all: six models can no longer show one.
+    pairs = [line("paper", 2e-5, few[0], 0.8), line("equal_updates", 2e-5, few[0], 0.5)]
+    for retain, rest in ((0.6, full), (0.5, ()), (0.4, ())):
+        more = [line("paper", 2e-5, few[1], retain), line("equal_updates", 2e-5, few[1], 0.5)]
+        assert list(evidence.planned([*TUNED, *pairs, *more]))[len(before) :] == expected(*few, *rest)
 
 
 def test_the_score_counts_its_three_parts_alike() -> None:
@@ -60,20 +69,23 @@ def test_the_tables() -> None:
     text = "\n".join(evidence.tables([*TUNED, *runs]))
     assert "| rule | 4e-05 | " in text
     assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
-    assert "p = 0.0312, 6 of 6 models" in text
+    assert "p = 0.0312, 6 models" in text
     assert "recommended - " not in text
-    # One of two secondary tests: the exact 2 / 64 twice. A model of another machine is another unit.
-    more = [line(arm, 1e-5, seed, retain=0.3) for seed in evidence.SEEDS for arm in ("rule", "recommended")]
-    more[0]["stage1"] = "of another"
+    # A test is made where those before it have shown something. A model of another machine is another unit.
+    more = [line("recommended", 1e-5, seed, retain=0.5) for seed in evidence.SEEDS]
+    more += [line("rule", 1e-5, seed, retain=0.3) for seed in evidence.SEEDS]
+    more[-1]["stage1"] = "of another"
     text = "\n".join(evidence.tables([*TUNED, *runs, *more]))
-    assert "p = 0.0625 (Holm), 6 of 6 models" in text.split("recommended - equal_updates")[1]
-    assert "p = 0.0625 (Holm), 5 of 6 models" in text.split("paper - rule")[1]
+    assert "p = 1.0000, 6 models" in text.split("recommended - equal_updates")[1].split("\n")[0]
+    assert "described and not tested, 5 models" in text.split("paper - rule")[1]
 
 
-def test_an_unfinished_seed_of_another_machine_is_made_again(tmp_path: Path) -> None:
+def test_what_another_machine_left_unfinished_is_made_again(tmp_path: Path) -> None:
     whole, begun, here = evidence.SEEDS[0], evidence.SEEDS[3], evidence.SEEDS[4]
     lines = [line(arm, 1e-5, seed) for seed in (whole, begun, here) for arm in evidence.arms_of(seed)]
     lines = [one for one in lines if one["seed"] == whole or one["arm"] != "recommended"]
+    lines = [one for one in lines if one["seed"] != whole or one["arm"] not in evidence.METHODS]
+    few = [line("po", 1e-5, begun)]  # it depends on no model of stage 1
     study = what_works.Study(tmp_path, tmp_path, "cpu", 0.0)
     folder = study.stage1_folder(evidence.STEERING, here) / "model"
     folder.mkdir(parents=True)
@@ -82,9 +94,11 @@ def test_an_unfinished_seed_of_another_machine_is_made_again(tmp_path: Path) -> 
     for one in lines:
         one["stage1"] = hashlib.sha256().hexdigest()[:12] if one["seed"] == here else one["stage1"]
     gpu = {**lines[0], "platform": "gpu"}
-    assert evidence.usable([*TUNED, *lines, gpu], study) == [
-        *TUNED,
+    tuned = [one for one in TUNED if (one["arm"], one["rate"]) != ("paper", 4e-5)]
+    assert evidence.usable([*tuned, *lines, *few, gpu], study) == [
+        *(one for one in tuned if one["arm"] != "paper"),
         *(one for one in lines if one["seed"] != begun),
+        *few,
     ]
 
 
