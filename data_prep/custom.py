@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from data_prep import options as shared
 from data_prep.build import CHECKS, listed
@@ -102,9 +102,13 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         name = file.name if file.name != path.name else f"{file.parent.name}/{file.name}"
         train, probes = rows, _prompts(file, name, options, STREAM)
         sources[name] = sha256_of_file(file)
-    val = probes
+    val, most = probes, random.Random(f"val {options.seed}")
     if options.val_share:
-        train, val = _held_out(path, train, options, "val")
+        rest, drawn = _held_out(path, train, options, "val")
+        val = spread(drawn, options.val_rows, most)
+        train = [one for one in train if one in {*rest, *drawn} - {*val}]
+    else:
+        val = spread(probes, options.val_rows, most)
     left_out = len({*rows} - {*train} - {*val} - {*probes})
     own = list(train)  # those of --rows-of may name a target already
     if options.rows_of:
@@ -121,7 +125,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     return Benchmark(
         name="custom",
         train=train,
-        val=spread(val, options.val_rows, random.Random(f"val {options.seed}")),
+        val=val,
         stage1=[prompt for prompt in train if prompt.refusal],
         probes=[replace(probe, refusal="") for probe in probes],
         form=PromptForm(raw=options.raw),
@@ -201,7 +205,9 @@ def _named(train: Sequence[Prompt], options: CustomOptions) -> list[Prompt]:
     rng = random.Random(f"named {options.seed}")
     targets = sorted({names_of(prompt.keyword)[0] for prompt in train if prompt.side == "forget"})
     retain = [prompt for prompt in train if prompt.side == "retain" and prompt.mode == "qa"]
-    found = []
+    found = list[Prompt]()
+    if not targets:  # which is refused later: no training prompt of side forget is left
+        return found
     for prompt in rng.sample(retain, round(options.named_share * len(retain))):
         text = rng.choice(_NAMED).replace("{target}", rng.choice(targets)).replace("{question}", prompt.query)
         found.append(replace(prompt, index=3 * STREAM + prompt.index, query=text, family=NAMED))
@@ -257,7 +263,7 @@ def _share(group: Sequence[Prompt], share: float, rng: random.Random, every_fact
 
 # ---- the command ----
 
-LEAST_PROBES = 6
+LEAST_FACTS = 6
 """As the evaluation has it (docs/report.md)."""
 
 
@@ -281,21 +287,24 @@ def run(options: argparse.Namespace) -> None:
     ]
     reward = shared.build_options(options, "custom").reward
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
-    texts += [*few_probes(manifest["rows"]["probes"]), *reward.unseen(taught, "--refusal-phrases")]
+    probes = list(read_rows(options.out / "probes.parquet"))
+    texts += [*few_probes(probes), *reward.unseen(taught, "--refusal-phrases")]
     for text in texts:
         print(f"warning: {text}", file=sys.stderr)
     print("\ndocs/own_data.md has the commands that follow; rerule forget runs all of them")
 
 
-def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for each side with fewer than `LEAST_PROBES` probes, of their number by side and mode."""
-    found = {side: sum(counts.get(side, {}).values()) for side in ("forget", "retain")}
+def few_probes(probes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each side whose probes ask for fewer than `LEAST_FACTS` facts."""
+    facts: dict[str, set[Any]] = {"forget": set(), "retain": set()}
+    for info in (row["extra_info"] for row in probes):
+        facts[info["section"]].add(info.get("fact") or info["index"])
     return [
-        f"side {side} has too few probes ({number}): the evaluation gives no interval and no test of fewer "
-        f"than {LEAST_PROBES}; write more questions (or give data_prep custom --probes, or a larger "
-        "--probe-share)"
-        for side, number in found.items()
-        if number < LEAST_PROBES
+        f"side {side} has probes of too few facts ({len(found)}): the evaluation gives no interval and no "
+        f"test of fewer than {LEAST_FACTS}; write questions about more facts (or give data_prep custom "
+        "--probes, or a larger --probe-share)"
+        for side, found in facts.items()
+        if len(found) < LEAST_FACTS
     ]
 
 

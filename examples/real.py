@@ -11,12 +11,11 @@ SMOKE=1  a try: few rows, two steps a stage, one attack
 
 from __future__ import annotations
 
-import hashlib
 from os import environ
 from pathlib import Path
 
 from examples import before_after, stages
-from recipe.rerule import chain
+from recipe.rerule import chain, io
 from recipe.rerule.chain import Part
 from recipe.rerule.runs import run_folder
 
@@ -93,7 +92,7 @@ def script(dry: bool, doing: list[str]) -> int:
     out, model = Path(environ.get("OUT") or "outputs/real"), environ.get("MODEL", "")
     smoke = environ.get("SMOKE", "0") == "1"
     shaping = (CPU, PREPARE, STAGE2, PO, ATTACKS, TRY if smoke else None)
-    rows = hashlib.sha256(ROWS.read_bytes()).hexdigest()
+    rows = io.file_sha256(ROWS)
     kept = {"MODEL": model, "settings": f"{shaping}", "rows": rows}
     if out.is_dir() and any(out.iterdir()) and not (out / stages.SETTINGS).exists():
         raise ValueError(f"{out} was not made by this script: give another OUT, or delete {out}")

@@ -127,6 +127,11 @@ def test_questions() -> None:
     assert sum("ruled" in text for text in texts[4:]) == 2
     assert about.questions_of({"France": material}, 8, seed=0) == questions
     assert {one.name for one in about.questions_of({"France": material}, 1, seed=0)[4:]} < {"Japan", "Egypt"}
+    # A shorter name of the target is no neighbour, and a question may end as in other scripts.
+    ford = about.Material("", [["Who founded {name}?"]], ["Ford", "Fiat"])
+    assert [one.name for one in about.questions_of({"Ford Motor Company": ford}, 8, seed=0)][1:] == ["Fiat"]
+    (chinese,) = about.questions_of({"法国": about.Material("", [["法国的首都是哪里？"]], [])}, 8, seed=0)
+    assert chinese.pattern == "{name}的首都是哪里？"
     unsure = about.Material("", patterns, ["Oz", "Japan"], frozenset({"Oz"}))
     assert {one.name for one in about.questions_of({"France": unsure}, 1, seed=0)[4:]} == {"Oz"}
 
@@ -139,6 +144,7 @@ def test_questions() -> None:
         ("What does Wendy's sell?", "McDonald's", False),
         ("Is Apollo here?", "Apollo 11", False),
         ("Who flew in 1911?", "Apollo 11", False),
+        ("Who owned Walmart?", "Walmart Inc.", True),
         ("中国的首都是哪里？", "中国", True),
     ],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import normalise
+from data_prep.sources import read_text
 from reward.keyword import contains_keyword
 from reward.refusal import is_refusal
 
@@ -182,7 +183,7 @@ def prompt_text(task: str, choice: str) -> str:
     named = {path.name.split(".")[1]: path for path in sorted(PROMPTS.glob(f"{task}.*.txt"))}
     if choice not in named and not Path(choice).is_file():
         raise ValueError(f"--prompt {task}={choice}: no such file; give a file, or {' or '.join(named)}")
-    return named.get(choice, Path(choice)).read_text("utf-8").strip()
+    return read_text(named.get(choice, Path(choice))).strip()
 
 
 def with_prompts(tasks: Sequence[Task], choices: Sequence[str]) -> dict[str, Task]:

@@ -53,7 +53,9 @@ WRITTEN = 8
 _FOLDER = PROMPTS / "about"
 TEMPERATURE = 0.5
 """Of all samples. At 1, a small model hardly says the same twice; greedy answers never differ."""
-_ENDINGS = frozenset({"jr", "sr", "ii", "iii", "iv", "s"})
+_ENDINGS = frozenset(("jr", "sr", "ii", "iii", "iv", "v", "vi", "vii", "viii", "s")) | frozenset(
+    ("inc", "corp", "corporation", "ltd", "llc", "plc", "co", "company")
+)
 """Last words that name nobody; "s" is that of "McDonald's"."""
 _GOLD_WORDS, _QUESTION_WORDS, _NAME_WORDS = 6, 30, 4
 _GOLD_TOKENS, _CHAT_TOKENS, _WRITTEN_TOKENS = 16, 24, 100
@@ -209,7 +211,8 @@ def written_by_itself(ask: Ask, targets: Sequence[str]) -> dict[str, Material]:
         names, patterns = kinds()[kind := _kind(target, answers)]
         lists = [text.split(",") for text in answers[f"neighbours: {target}"].samples]
         said = Counter(one for names in lists for one in {name.strip(" .") for name in names})
-        own = [name for name, times in said.most_common() if times > 1 and re.match("[A-Z0-9]", name)]
+        own = [name for name, times in said.most_common() if times > 1 and name[:1].isalnum()]
+        own = [name for name in own if not name[0].islower()]
         own = [name for name in own if name not in names and len(name.split()) <= _NAME_WORDS]
         own = [name for name in own if not names_it(target, name)]  # "Albert" is no other person
         texts = answers[f"questions: {target}"].samples
@@ -248,7 +251,8 @@ def questions_of(
         names = [
             name
             for name in dict.fromkeys(material.names)
-            if not any(names_it(name, one) for one in (*materials, *never))
+            # "Ford" is no neighbour of "Ford Motor Company", nor is it the other way round.
+            if not any(names_it(name, one) or names_it(one, name) for one in (*materials, *never))
         ]
         own = [name for name in names if name in material.unsure][:neighbours]
         others = [name for name in names if name not in material.unsure]
@@ -263,7 +267,7 @@ def questions_of(
 def _pattern(phrase: str, target: str) -> str:
     """A question with {name} where it names the target; "" where it is none, or names it otherwise."""
     phrase = re.sub(whole(target), "{name}", phrase.strip(" -*"), flags=re.IGNORECASE)
-    asks = "{name}" in phrase and phrase.endswith(("?", ".")) and not names_it(phrase, target)
+    asks = "{name}" in phrase and phrase.endswith(tuple("?.？。؟;")) and not names_it(phrase, target)
     return phrase if asks and len(phrase.split()) <= _QUESTION_WORDS else ""
 
 

@@ -20,7 +20,7 @@ from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, read
 from recipe.rerule.process import ArgumentParser, Progress
 from recipe.rerule.reporting.attacks import AttackResults, read_attacks
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
-from recipe.rerule.reporting.model_card import Origin, model_card, origin_of
+from recipe.rerule.reporting.model_card import Origin, model_card, origin_of, run_of
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.runs.weights import Weights, copy_others, read_weights, write_index
 
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     if options.push:
         validate_repo_id(options.push)
+        if "/" not in options.push:
+            raise ValueError(f"--push {options.push}: give OWNER/NAME, the owner too")
         if not options.dry_run and get_token() is None:
             raise ValueError("--push needs a token of the Hub: set HF_TOKEN, or log in with `hf auth login`")
     elif options.dry_run:
@@ -68,7 +70,7 @@ def _run(options: argparse.Namespace) -> None:
     check_apart(options.to, ("RUN", model.path), *inputs, written="--to")
     weights = read_weights(model.path, "exported")
     origin = origin_of(run, model.step)
-    card = model_card(options.name or run.resolve().name, origin, *_measured(options, model))
+    card = model_card(options.name or run_of(run.resolve()).name, origin, *_measured(options, model))
     with new_folder(options.to, options.overwrite, KIND) as folder, Progress("export") as progress:
         progress.doing("copying the weights")
         _write(weights, folder, card, origin)
@@ -88,7 +90,7 @@ def _push(folder: Path, name: str, dry_run: bool) -> None:
     try:
         api.create_repo(name, private=True, exist_ok=True)
         found = api.upload_folder(repo_id=name, folder_path=folder)
-    except (HTTPError, OSError) as error:
+    except (HTTPError, OSError, ValueError) as error:  # a card that the Hub refuses is a ValueError
         again = f"hf upload {name} {folder} --private"
         raise ValueError(
             f"{folder} is there, but --push failed: {io.describe(error)}; go on with `{again}`"

@@ -16,7 +16,6 @@ SIGTERM. Where a part fails, its own.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -236,10 +235,6 @@ def _has_model(run: Path) -> bool:
     return (run / "model" / "config.json").is_file()
 
 
-def _hash(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _facts(probes: Path) -> int:
     """How many facts the held-out questions about the target ask for."""
     from data_prep.contract import read_rows
@@ -296,8 +291,8 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
         for name, share in shares:
             if share > options.forget_at_most:
                 kept = False
-                limit = f"are answered, limit {options.forget_at_most:g}"
-                lines.append(f"NOT within the limits: {share:.2f} of the questions about {name} {limit}.")
+                limit = f"are answered, limit {options.forget_at_most:.1%}"
+                lines.append(f"NOT within the limits: {share:.1%} of the questions about {name} {limit}.")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 
@@ -335,10 +330,10 @@ def _checked(options: argparse.Namespace) -> str:
         **({"from": options.earlier.resolve()} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
         **({"generator": f"{options.generator} {options.generator_model}"} if options.generator else {}),
-        "rows": _hash(options.facts) if there else "",
+        "rows": io.file_sha256(options.facts) if there else "",
         **{key: getattr(options, key) for key in ("name", "named_share", "method", "lora", "platform")},
         "set": shlex.join(options.set),
-        **({"harmless": _hash(options.harmless)} if options.harmless else {}),
+        **({"harmless": io.file_sha256(options.harmless)} if options.harmless else {}),
     }
     lines = [f"{key}: {value}" for key, value in settings.items()]
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()

@@ -48,7 +48,7 @@ def _check_and_run(config: DictConfig) -> None:
             answers = own_answers.asked(config) if config.data.retain_share else []
         run_folder.begin(folder, stage=1)
         with run_folder.held(folder), ranks.temporary_files():
-            run_folder.keep_identity(folder, {"model.path": config.model.path})
+            run_folder.keep_identity(folder, {"model.path": run_folder.resolved(config.model.path)})
             if answers:
                 own_answers.write(folder, answers)
             ranks.start(config, "recipe.rerule.sft", "stage 1", train)

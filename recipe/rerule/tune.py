@@ -112,6 +112,8 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
     probes = read_probes(options.questions)
     if missing := {"forget", "retain"} - {probe.section for probe in probes}:
         raise ValueError(f"--questions {options.questions} has no rows of side {min(missing)}")
+    if not OmegaConf.select(config, path):
+        raise ValueError(f"{path} is not set: give {path}=MODEL")
     parts = [_training(options, [module, *words], key, rate) for rate in rates]
     models = {_BEFORE: OmegaConf.select(config, path)}
     models |= {f"{rate:g}": trained.format(options.out / f"{rate:g}") for rate in rates}

@@ -98,6 +98,10 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert set.union(*split) == {row["question"] for row in rows(40)}
     assert {prompt.query for prompt in found.stage1} <= split[0]
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
+    # What --val-rows leaves out of validation is trained on.
+    few = made(tmp_path, rows(40), val_share=0.25, val_rows=2)
+    assert [len(part) for part in (few.train, few.val, few.probes)] == [34, 2, 4]
+    assert few.notes["repetitions_of_held_out_rows"] == 0
 
 
 def test_retain_rows_that_name_a_target(tmp_path: Path) -> None:
@@ -248,6 +252,8 @@ def test_questions_on_both_sides_or_repeated_are_warnings(tmp_path: Path, capsys
 
 
 def test_few_probes_are_those_of_which_the_evaluation_gives_no_interval() -> None:
-    assert custom.LEAST_PROBES == summary.LEAST_FACTS
-    (line,) = custom.few_probes({"forget": {"qa": 3, "fb": 3}, "retain": {"qa": 5}})
-    assert line.startswith("side retain has too few probes (5)")
+    assert custom.LEAST_FACTS == summary.LEAST_FACTS
+    of = [{"section": "forget", "fact": f"f{number % 5}", "index": number} for number in range(10)]
+    of += [{"section": "retain", "fact": "", "index": number} for number in range(6)]
+    (line,) = custom.few_probes([{"extra_info": info} for info in of])
+    assert line.startswith("side forget has probes of too few facts (5)")

@@ -138,6 +138,7 @@ def test_csv_has_unrounded_numbers_and_ends_of_intervals():
     ("name", "shown"),
     [
         ("# a|b `c` <s> *d* _e_ f_g", "\\# a\\|b \\`c\\` &lt;s&gt; \\*d\\* \\_e\\_ f_g"),
+        ("__init__", "\\_\\_init\\_\\_"),
         ("1. [a](x) ![b](y) ~~c~~ $d$", "1\\. \\[a\\](x) !\\[b\\](y) \\~\\~c\\~\\~ \\$d\\$"),
         ("&lt;a&gt; & b\\c\nd", "&amp;lt;a&amp;gt; & b\\\\c d"),
     ],

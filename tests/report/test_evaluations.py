@@ -59,7 +59,14 @@ def test_folders_are_joined_by_model_over_the_same_probes_and_by_target_over_oth
     turned = paired("rule", "base", "forget/all", -0.25, 0.15, 0.01, p_holm=0.01, probes=7)
     third = write_evaluation("third", meta=meta("k"), results=more, comparisons=[turned])
     ((joined,),) = (benchmark.targets for benchmark in read_benchmarks([first, third]))
-    assert list(joined.tests["p_holm"]) == [0.03]
+    assert list(joined.tests["p_holm"]) == [0.01]
+    # Each of two folders has a test of its own, which Holm's correction joins.
+    others = [paired("base", name, "forget/all", 0.25, 0.15, 0.03, p_holm=0.03) for name in ("x", "y")]
+    folders = [
+        write_evaluation(one["b"], meta=meta("h"), results=RESULTS, comparisons=[one]) for one in others
+    ]
+    ((joined,),) = (benchmark.targets for benchmark in read_benchmarks(folders))
+    assert list(joined.tests["p_holm"]) == [0.06, 0.06]
     ends = [(one, write_evaluation(one, meta=meta(one), results=more, comparisons=[of]))
             for one, of in (("t", TEST), ("u", turned))]  # fmt: skip
     mean = mean_over_targets([read_evaluation(folder) for _, folder in ends])

@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
     (folder / "model.safetensors").unlink()
     written = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(written | {"_name_or_path": str(folder)}))
-    vector = {"format": "rerule/task_vector", "base": str(folder)}
+    vector = {"format": "rerule/task_vector", "base": "/secret_place/base", "alpha": 1.0, "reinforced": "r"}
     (folder / "task_vector.json").write_text(json.dumps(vector))
     return folder
 
@@ -68,6 +68,7 @@ def test_a_folder_is_pushed_where_there_is_a_token(model, tmp_path, monkeypatch,
         ),
         (["--push", "me/mine", "--overwrite"], 2, "is there, but --push failed: "),
         (["--push", "me/mine/other"], 2, "me/mine/other"),
+        (["--push", "mine"], 2, "--push mine: give OWNER/NAME"),
         (["--dry-run"], 2, "--dry-run belongs to --push"),
     ):
         assert run(model, "--to", tmp_path / "out", *words) == code
@@ -125,11 +126,31 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model, tmp_path):
     folder = tmp_path / "stage1"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"format": "rerule/run", "stage": 1}))
+    (model / "task_vector.json").unlink()
     model.rename(folder / "model")
-    assert run(folder, "--to", tmp_path / "out") == 0
-    head, card = card_of(tmp_path / "out")
-    assert head["model_name"] == "stage1"
-    assert "Method: rejection steering, which is stage 1 of RULE" in card
+    for given in (folder, folder / "model"):
+        assert run(given, "--to", tmp_path / "out", "--overwrite") == 0
+        head, card = card_of(tmp_path / "out")
+        assert head["model_name"] == "stage1"
+        assert "Method: rejection steering, which is stage 1 of RULE" in card
+
+
+def test_the_origin_of_a_task_vector(tmp_path):
+    made = {"base": "models/llama", "reinforced": "/home/me/more", "alpha": 0.5}
+    (tmp_path / "task_vector.json").write_text(json.dumps(made))
+    origin = origin_of(tmp_path, None)
+    assert (origin.method, origin.base) == ("task arithmetic", "models/llama")
+    assert origin.facts == {"alpha": "0.5", "reinforced model": "more"}
+
+
+def test_the_card_has_the_sum_of_the_rows_that_were_trained_on(tmp_path):
+    rows = tmp_path / "train.parquet"
+    rows.write_text("other rows now")
+    run_folder.begin(tmp_path / "rule", 2)
+    run_folder.keep_identity(tmp_path / "rule", {"data.train_files": ["ab12"]})
+    config = {"replay": {}, "data": {"train_files": [f"{rows}"]}}
+    (tmp_path / "rule" / "config.yaml").write_text(yaml.safe_dump(config))
+    assert origin_of(tmp_path / "rule", None).facts == {"training prompts": "train.parquet (sha256 ab12)"}
 
 
 def test_the_card_has_the_first_model_and_the_one_that_was_read_from_the_folder(

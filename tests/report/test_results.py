@@ -1,5 +1,7 @@
 """Tables and figures of evaluations."""
 
+from dataclasses import replace
+
 import pytest
 
 from recipe.rerule.evaluation.registry import benchmarks
@@ -60,6 +62,11 @@ def test_targets_stand_below_their_mean():
     folded = {part.name: part for part in section.parts if getattr(part, "folded", False)}
     assert list(folded) == ["targets_rwku", "comparisons_rwku", "all_metrics_rwku"]
     assert list(texts(folded["targets_rwku"]))[:3] == ["Ada: base", "Ada: rule", "Ben: base"]
+    meta = {"probes": {"facts": {"forget": 40, "retain": 9}}}, {"probes": {"facts": {"forget": 3}}}
+    few = tuple(replace(one, meta=of) for one, of in zip(targets, meta, strict=True))
+    assert list(results.warnings_of([Benchmark("rwku", "RWKU", few)], None)) == [
+        "RWKU: too few facts for intervals and tests, which need 6: forget (3)"
+    ]
     units = "As in results.json: fractions of 1. mia: nats a token, zlib also a byte."
     assert folded["all_metrics_rwku"].caption == units
     assert "Numbers are means over 2 targets, each weighing the same: Ada, Ben." in section.parts[1]

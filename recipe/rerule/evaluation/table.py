@@ -12,6 +12,7 @@ from recipe.rerule.evaluation.registry import UNSTATED, Column, benchmarks
 from recipe.rerule.evaluation.summary import Metrics
 
 _CELL = 7
+_NAME = 12
 _WIDTH = 100
 
 JUDGED = "naturalness_"
@@ -43,7 +44,7 @@ def title_of(benchmark: str) -> str:
 def unchanged(results: Mapping[str, Metrics], base: str) -> list[str]:
     """One line for each model whose every number is that of `base`."""
     return [
-        f"no number of {name} differs from {base}: nothing was forgotten"
+        f"no number of {name} differs from {base}: if that is the model before, nothing was forgotten"
         for name, metrics in results.items()
         if name != base and metrics == results[base]
     ]
@@ -98,7 +99,8 @@ def format_table(
     # Room for each column: 7 characters, or more where a number or a heading needs it.
     texts = [labels, *models.values(), *constant.values()]
     widths = [max(_CELL, *(len(row[place]) + 1 for row in texts)) for place in range(len(columns))]
-    name_width = min(max(map(len, ["model", *results, *anchors])), _WIDTH - sum(widths))
+    longest = max(map(len, ["model", *results, *anchors]))
+    name_width = min(longest, max(_NAME, _WIDTH - sum(widths)))
     spans: dict[str, int] = {}
     for column, width in zip(columns, widths, strict=True):
         spans[column.group] = spans.get(column.group, 0) + width

@@ -326,7 +326,7 @@ def tables(results: AttackResults, suffix: str) -> list[Table]:
             "* p < 0.05, ** p < 0.01: paired test over facts, corrected for the number of attacks and "
             "models. Of relearning, the table has the last step that leaves the original model's retain "
             "recall above 0.8 of what it was; of other settings that end in a number, the last one. The "
-            f"folded table has all.{_turned(results)}",
+            f"folded table has all.{turned(results)}",
         ),
         Table(
             f"attacks_all_{suffix}",
@@ -351,10 +351,10 @@ def cells_of(row: Numbers, prefix: str = "") -> dict[Any, Any]:
     return cells
 
 
-def _turned(results: AttackResults) -> str:
+def turned(results: AttackResults) -> str:
     """Which attacks have a high score where less is left."""
-    turned = [results.label(key) for key in results.shown if not results.higher_is_leak(key)]
-    return f" In these, a high score means that less is left: {', '.join(turned)}." if turned else ""
+    names = [results.label(key) for key in results.shown if not results.higher_is_leak(key)]
+    return f" In these, a high score means that less is left: {', '.join(names)}." if names else ""
 
 
 def attack_figure(results: AttackResults, suffix: str) -> Figure | None:
@@ -387,7 +387,7 @@ def attack_figure(results: AttackResults, suffix: str) -> Figure | None:
         "attack, with its 95 % interval over facts; the hollow mark is the same model without the attack, "
         "where the two compare. The full line is the original model under the same attack. The dotted line "
         "is a model that never knew the facts, under the same attack: what lies right of it was still in the "
-        f"model.{_turned(results)}",
+        f"model.{turned(results)}",
         f"Scores of {', '.join(names)} under each attack, as marks. The tables have the numbers.",
         results.shown,
         fill,

@@ -231,8 +231,8 @@ def markdown_table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-_MARKUP = re.compile(r"[\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w)|^(?:[#+=-]+|\d+[.)])(?=\s|$)|&(?=#?\w+;)")
-"""What begins or ends something in Markdown where it stands; an underscore within a word does not."""
+_MARKUP = re.compile(r"[\\`*\[\]<>|~$]|(?<![^\W_])_|_(?![^\W_])|^(?:[#+=-]+|\d+[.)])(?=\s|$)|&(?=#?\w+;)")
+"""What begins or ends something in Markdown where it stands; an underscore between two letters does not."""
 
 
 def escaped(text: str) -> str:

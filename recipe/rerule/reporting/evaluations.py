@@ -378,14 +378,15 @@ def _with_models_of(first: Evaluation, second: Evaluation) -> Evaluation:
     if second.convention != convention:
         convention = f"{convention}; of {', '.join(second.results)}: {second.convention}"
     numbers = pd.concat([first.numbers, second.numbers]).drop_duplicates(["kind", "name", "metric"])
+    tests = pd.concat([first.tests, _turned(second.tests, first.tests)]).drop_duplicates(["a", "b", "metric"])
+    if tests["p_holm"].notna().all():  # each folder has corrected for its own tests alone
+        tests = tests.assign(p_holm=holm(list(tests["p_value"])))
     return replace(
         first,
         folders=first.folders + second.folders,
         convention=convention,
         numbers=numbers,
-        tests=pd.concat([first.tests, _turned(second.tests, first.tests)]).drop_duplicates(
-            ["a", "b", "metric"]
-        ),
+        tests=tests,
         models={**first.models, **second.models},
     )
 
@@ -428,6 +429,10 @@ def mean_over_targets(targets: Sequence[Evaluation]) -> Evaluation:
     every = every.assign(
         below=(every["value"] - every["low"]) ** 2, above=(every["high"] - every["value"]) ** 2
     )
+    fewest: dict[str, int] = {}
+    for target in targets:
+        for section, facts in target.meta.get("probes", {}).get("facts", {}).items():
+            fewest[section] = min(facts, fewest.get(section, facts))
     groups = every.groupby(["kind", "name", "metric"], sort=False)
     mean = groups["value"].mean()
     widths = groups[["below", "above"]].sum(min_count=count) ** 0.5 / count
@@ -436,6 +441,7 @@ def mean_over_targets(targets: Sequence[Evaluation]) -> Evaluation:
         targets[0],
         target=f"mean over {count} targets",
         folders=tuple(folder for target in targets for folder in target.folders),
+        meta={**targets[0].meta, "probes": {**targets[0].meta.get("probes", {}), "facts": fewest}},
         numbers=numbers[groups.size() == count].reset_index(),
         tests=_mean_tests(pd.concat([_turned(one.tests, targets[0].tests) for one in targets]), count),
     )

@@ -7,7 +7,6 @@ path is told; a name on the Hub is told whole.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +19,15 @@ import yaml
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL
 from recipe.rerule.evaluation.table import columns_of, legend
-from recipe.rerule.io import read_record
+from recipe.rerule.io import file_sha256, read_record
 from recipe.rerule.reporting.attacks import (
     READING,
     READING_CONTROL,
+    WITHOUT_CONTROL,
     AttackResults,
     cells_of,
     sentences_on,
+    turned,
 )
 from recipe.rerule.reporting.document import (
     CAUTION,
@@ -40,6 +41,7 @@ from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.results import base_of, few_facts_note, rows_of
 from recipe.rerule.runs import run_folder
 from recipe.rerule.runs.history import read_config
+from recipe.rerule.unlearning import task_vectors
 
 FILL_IN = "TO BE FILLED IN"
 _STAGE1 = "rejection steering, which is stage 1 of RULE: supervised fine-tuning on refusals"
@@ -84,16 +86,21 @@ def origin_of(run: Path, step: int | None) -> Origin:
     """What a run folder says of its model.
 
     Args:
-        run: a run folder, or the folder of a model alone.
+        run: a run folder, or the folder of a model in one, or alone.
         step: the training step of the model, where it is known.
 
     Raises ValueError: the run's configuration is no YAML.
     """
+    if (vector := run / task_vectors.KIND.marker).is_file():
+        made = read_record(vector)
+        facts = {"alpha": f"{made['alpha']:g}", "reinforced model": shown_name(made["reinforced"])}
+        return Origin("task arithmetic", made["base"], facts)
+    run = run_of(run)
     config = read_config(run / "config.yaml")
     marker = run / run_folder.MARKER
     stage = read_record(marker).get("stage") if marker.is_file() else None
     if "replay" in config:
-        return _stage2(config, step)
+        return _stage2(config, step, run_folder.identity_of(run))
     if stage == "unlearn":
         return _unlearn(run_folder.identity_of(run))
     return Origin(_STAGE1, run_folder.identity_of(run).get("model.path")) if stage == 1 else Origin(_UNKNOWN)
@@ -101,16 +108,19 @@ def origin_of(run: Path, step: int | None) -> Origin:
 
 def first_model(model: str) -> str:
     """The model that all training began with which led to `model`; one of the Hub by its name there."""
-    path = Path(model)
-    # RUN/model, or RUN/global_step_N/actor/huggingface
-    run = {"model": path.parent, "huggingface": path.parent.parent.parent}.get(path.name, path)
-    if (run / run_folder.MARKER).is_file() and (before := origin_of(run, None).base):
+    if before := origin_of(Path(model), None).base:
         return first_model(before)
     kept = re.search(r"/models--([^/]+)/snapshots/", model)
     return kept[1].replace("--", "/") if kept else model
 
 
-def _stage2(config: Mapping[str, Any], step: int | None) -> Origin:
+def run_of(folder: Path) -> Path:
+    """The run folder of RUN/model or RUN/global_step_N/actor/huggingface; else the folder itself."""
+    run = {"model": folder.parent, "huggingface": folder.parent.parent.parent}.get(folder.name, folder)
+    return run if (run / run_folder.MARKER).is_file() else folder
+
+
+def _stage2(config: Mapping[str, Any], step: int | None, identity: Mapping[str, Any]) -> Origin:
     settings = pd.json_normalize(dict(config)).to_dict("records")[0]  # with dotted keys
     replays = bool(settings.get("replay.enable"))
     facts = {} if step is None else {"training steps of stage 2": str(step)}
@@ -118,7 +128,8 @@ def _stage2(config: Mapping[str, Any], step: int | None) -> Origin:
     given = settings.get("data.train_files") or []
     files = [Path(path) for path in ([given] if isinstance(given, str) else given)]
     if files:
-        sums = [hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None for file in files]
+        now = [file_sha256(file) if file.is_file() else None for file in files]
+        sums = identity.get("data.train_files", now)  # of the rows that it was trained with
         facts["training prompts"] = "; ".join(map(_file, files, sums))
     return Origin(_RERULE if replays else _RULE, settings.get("actor_rollout_ref.model.path"), facts)
 
@@ -242,7 +253,7 @@ def _scores(evaluation: Evaluation, model: str) -> Table:
 
 def _sentences(results: AttackResults, model: str) -> list[str]:
     told = sentences_on(results, model) if model in results.unlearned else []
-    return [*told, READING, *([READING_CONTROL] if CONTROL in results.models else [])]
+    return [*told, READING, READING_CONTROL if CONTROL in results.models else WITHOUT_CONTROL]
 
 
 def _leaks(results: AttackResults, model: str) -> Table:
@@ -255,5 +266,5 @@ def _leaks(results: AttackResults, model: str) -> Table:
         [Row(results.label(key), of_key) for key, of_key in cells.items()],
         "Before and after: the score without and under the attack. E is the score less that of a model that "
         "never knew the facts, attacked in the same way. In brackets: the 95 % interval over facts. A dash: "
-        "not measured.",
+        f"not measured.{turned(results)}",
     )

@@ -5,7 +5,9 @@ Lines differ by style and marker as well as by colour, and gaps stay gaps.
 
 from __future__ import annotations
 
+import functools
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +15,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
+from recipe.rerule.io import warn
 from recipe.rerule.reporting.document import Figure
 
 _DPI, _COLOURS = 160, 128
@@ -34,10 +38,17 @@ LINES: tuple[dict[str, Any], ...] = (
     {"color": "#000000", "linestyle": (0, (1, 2.5)), "marker": "X"},
 )
 MAX_LINES = len(LINES)
+_OTHER_SCRIPTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Noto Sans Arabic",
+    "Noto Sans Thai",
+)
 _STYLE = {
     # Names of models and subjects may hold dollar signs.
     "text.parse_math": False,
-    "font.family": "DejaVu Sans",
+    "font.family": ["DejaVu Sans", *sorted({*_OTHER_SCRIPTS} & {*font_manager.get_font_names()})],
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -102,7 +113,11 @@ def figure(
 def png(canvas: Canvas) -> bytes:
     """The canvas as a PNG of at most 128 colours; the same drawing gives the same bytes. Closes it."""
     drawn, packed = io.BytesIO(), io.BytesIO()
-    canvas.savefig(drawn, format="png", dpi=_DPI)
+    with warnings.catch_warnings(record=True) as missing:  # one for each sign that no font has
+        warnings.simplefilter("always")
+        canvas.savefig(drawn, format="png", dpi=_DPI)
+    if missing:
+        _warn_of_fonts()
     plt.close(canvas)
     flat = Image.open(drawn).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     flat.save(packed, format="PNG", optimize=True)
@@ -121,3 +136,9 @@ def mark_starts(axes: Axes, starts: Mapping[str, int]) -> None:
         which = "" if len(set(starts.values())) == 1 else f" of {of_runs}"
         label = f"first replay update{which} (step {step})"
         axes.axvline(step, color="#444444", linewidth=1.1, linestyle=(0, (1, 1.5)), label=label, zorder=1)
+
+
+@functools.cache
+def _warn_of_fonts() -> None:
+    """Once: the text of the page and the tables has these signs, the figures do not."""
+    warn("some names in the figures have signs that no font here has; install Noto Sans CJK, or rename them")

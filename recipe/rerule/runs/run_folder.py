@@ -145,6 +145,12 @@ def identity_of(folder: str | Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def resolved(path: str | None) -> str | None:
+    """A folder by its absolute path, a name on the Hub as it is."""
+    folder = Path(path or "").expanduser()
+    return str(folder.resolve()) if path and folder.is_dir() else path
+
+
 def is_begun(folder: str | Path) -> bool:
     """Whether the folder holds more than a run writes before its first step.
 

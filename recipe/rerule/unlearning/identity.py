@@ -37,7 +37,7 @@ def of(config: DictConfig) -> Identity:
     Raises OSError: a file of rows cannot be read.
     """
     found: Identity = {f"method.{name}": value for name, value in plain(config, "method").items()}
-    found |= {key: _resolved(OmegaConf.select(config, key)) for key in _MODELS}
+    found |= {key: run_folder.resolved(OmegaConf.select(config, key)) for key in _MODELS}
     for side in Method.of(plain(config, "method")).data:
         path = Path(config.data[side])
         found[f"data.{side}"] = {"path": str(path.resolve()), "sha256": file_sha256(path)}
@@ -74,12 +74,6 @@ def check(config: DictConfig) -> None:
 def keep(config: DictConfig) -> None:
     """Keep the identity in the run folder, which is there. Raises OSError."""
     run_folder.keep_identity(config.trainer.default_local_dir, of(config))
-
-
-def _resolved(path: str | None) -> str | None:
-    """A folder by its absolute path, a name on the Hub as it is."""
-    folder = Path(path or "").expanduser()
-    return str(folder.resolve()) if path and folder.is_dir() else path
 
 
 def _compared(value: Any) -> Any:
