@@ -52,12 +52,13 @@ def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set(
     inherited = {"RAY_worker_niceness": "7", "VERL_PLATFORM": "other"}
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", inherited)
+        patch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 9})
         patch.delitem(sys.modules, "verl", raising=False)  # which is not to be patched here
         select("cpu")
     expected = {
         "VERL_PLATFORM": "cpu",
         "VERL_ENGINE_DEVICE": "cuda",
-        "OMP_NUM_THREADS": str(os.cpu_count()),
+        "OMP_NUM_THREADS": "3",
         "OMP_WAIT_POLICY": "passive",
         "RAY_worker_niceness": "7",
     }

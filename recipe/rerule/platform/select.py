@@ -48,7 +48,8 @@ def select(name: str, require_accelerator: bool = True) -> None:
         if require_accelerator:
             _require_accelerator()
         return
-    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))  # else Ray sets 1 in its workers
+    threads = len(os.sched_getaffinity(0))  # the cores of the job, which may have fewer than the machine
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else Ray sets 1 in its workers
     for key, value in _CPU_ENVIRONMENT.items():
         if key.startswith("VERL_"):
             os.environ[key] = value

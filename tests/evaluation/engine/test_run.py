@@ -188,14 +188,15 @@ def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, mod
     assert not (tmp_path / "kept").exists()
 
 
-def test_one_dtype_for_all_models_gpus_and_threads() -> None:
+def test_one_dtype_for_all_models_gpus_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
     assert Decoding("gpu", "float16").engine_arguments["dtype"] == "float16"
     expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
     expected["enforce_eager"] = True
     assert Decoding("gpu", None, 4, 0.8).engine_arguments == expected
     assert not Decoding("gpu", cuda_graphs=True).engine_arguments["enforce_eager"]
-    assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 9})
+    assert Decoding("cpu").environment["OMP_NUM_THREADS"] == "3"
 
 
 def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, jobs, monkeypatch, tmp_path):

@@ -123,7 +123,7 @@ class Decoding:
             return {"VLLM_LOGGING_LEVEL": "WARNING"}
         return {
             "VLLM_LOGGING_LEVEL": "WARNING",
-            "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+            "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
             # Binding threads to fixed cores would put two processes of one machine on the same cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             # vLLM compiles a few helpers also where the model runs eagerly: 5 to 15 s, and a C++ compiler.
