@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,6 +198,41 @@ def test_a_run_that_needs_more_than_there_is(
     said = list(memory.warnings(config))
     assert len(said) == (line is not None)
     assert all(str(line) in of and of.startswith("the run needs up to 9.") for of in said)
+
+
+UNLIMITED = {"max": "max", "current": "70", "stat": "inactive_file 60"}
+
+
+@pytest.mark.parametrize(
+    ("line", "groups", "expected"),
+    [
+        ("0::/a/b", {}, (50, 100)),
+        ("0::/a/b", {".": {"max": "64", "current": "40", "stat": "anon 9\ninactive_file 15"}}, (39, 64)),
+        (
+            "0::/a/b",
+            {"a": {"max": "32", "current": "30", "stat": "inactive_file 8"}, "a/b": UNLIMITED},
+            (10, 32),
+        ),
+        (
+            "9:cpu:/c\n4:memory:/a\n0::/",
+            {"memory/a": {"limit_in_bytes": "40", "usage_in_bytes": "30", "stat": "total_inactive_file 5"}},
+            (15, 40),
+        ),
+    ],
+)
+def test_the_memory_of_the_smallest_group_counts(
+    line: str, groups: dict[str, dict[str, str]], expected: tuple[int, int], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Without a limit it is the machine's: 50 bytes of 100. Files that were read count as free."""
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=50, total=100))
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_GROUPS_OF_PROCESS", tmp_path / "cgroup")
+    (tmp_path / "cgroup").write_text(f"{line}\n")
+    for folder, files in groups.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / folder / f"memory.{name}").write_text(text)
+    assert memory.free_bytes() == expected
 
 
 def test_the_gpu_that_is_here_is_spoken_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

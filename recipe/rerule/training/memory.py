@@ -40,6 +40,7 @@ FUSED_TOKENS, FUSED_LOGITS = 512, 20
 LIBRARIES, PROCESSES = 0.6 * GB, 4.8 * GB
 """Measured on a processor, without the model: of stage 1's one process, and of all that stage 2 starts."""
 UPDATE, SENDING, SAMPLING = "the update", "sending weights", "sampling"
+_GROUPS, _GROUPS_OF_PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _CONFIGS = Path(__file__).resolve().parents[1] / "config"
 _LAYER = re.compile(r"\.layers\.\d+\.")
 
@@ -415,16 +416,37 @@ def model_sizes(config: DictConfig) -> Sizes | None:
 
 
 def free_bytes() -> tuple[float, float]:
-    """Free and all memory of this machine, or of the container in which this process runs."""
+    """Free and all memory of this machine, or of the smallest of the groups in which this process runs.
+
+    Such a group (cgroup) is a container or a job. Files that were read and are still in memory count as free.
+    """
     import psutil
 
     memory = psutil.virtual_memory()
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (float((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # no such group, or "max"
-        return float(memory.available), float(memory.total)
-    return min(memory.available, limit - used), min(memory.total, limit)
+    free, total = float(memory.available), float(memory.total)
+    for group, most, now, files in _groups():
+        try:
+            limit, used = (float((group / f"memory.{name}").read_text()) for name in (most, now))
+            counted = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+        free, total = min(free, limit - used + float(counted.get(files, 0))), min(total, limit)
+    return free, total
+
+
+def _groups() -> Iterator[tuple[Path, str, str, str]]:
+    """Folders of this process's groups and their parents, and what version 2 or 1 of cgroup calls the limit,
+    what is used, and the files in it."""
+    for line in _GROUPS_OF_PROCESS.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = _GROUPS, ("max", "current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root, names = _GROUPS / "memory", ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        for place in (Path(path), *Path(path).parents):
+            yield root / place.relative_to("/"), *names
 
 
 def _bytes_of(dtype: str | None) -> int:
