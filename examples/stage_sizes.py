@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule import schema
 from recipe.rerule.evaluation.registry import published
-from recipe.rerule.preflight import disk, divisions
+from recipe.rerule.preflight import disk
 from recipe.rerule.training import entry, learning, memory, sizes
 from recipe.rerule.unlearning.method import Method
 
@@ -89,8 +89,6 @@ def taken(config: DictConfig, checkpoints: disk.Checkpoints | None) -> Iterator[
 
 def uncounted(config: DictConfig) -> str | None:
     """Models on the devices that the arithmetic of memory leaves out."""
-    if "actor_rollout_ref" in config:
-        return "the critic is" if divisions.has_critic(config) else None
     if "method" not in config:
         return None
     method = Method.of(schema.plain(config, "method"))

@@ -301,7 +301,7 @@ def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Pat
     assert rule.endswith(f"#   hours of rerule: 22.3 {paper}#   hours of rule: 21.2 {paper}")
     for name, stage in {"stage1": stage1, "rule_ppo": ppo, "npo_gdr": method}.items():
         assert stage.endswith(f"#   hours of {name}: not known\n")
-    assert "#   memory: the critic is not counted\n" in ppo
+    assert "weights and optimizer 32.1, critic 32.1, " in ppo
     assert "#   memory: frozen models are not counted\n" in method
     # Twice 33 numbers a parameter: 2 of stage 1, 1 of the method; 2 checkpoints of 4, 4 and 7 (with critic).
     most = f"{2 * 33 * 4 * 8_030_261_248 / 1e9:,.1f}"

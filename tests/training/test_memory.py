@@ -68,6 +68,7 @@ def test_sizes_are_those_of_the_model(built: Any) -> None:
 
 
 WHOLE = replace(LLAMA3, adapter=0)
+ON_PROCESSOR = replace(ON_80, reference=1, checkpointing=False, fused=True)
 ON_HOST = Run(1, 4, 1024, longest=LONGEST, on_host=True, engine_share=0.6, reference=1, fused=True)
 
 
@@ -84,6 +85,10 @@ ON_HOST = Run(1, 4, 1024, longest=LONGEST, on_host=True, engine_share=0.6, refer
         (LLAMA3, Run(1, 4, 1024), [40.466]),
         (WHOLE, ON_80, [144.697, 116.424, 98.363]),
         (WHOLE, ON_HOST, [17.146, 22.162, 2]),
+        # A critic has 32.121 GB of weights, as much of gradients, and twice as much of moments.
+        (WHOLE, replace(ON_80, critic=3), [273.181, 212.787, 194.726]),
+        (WHOLE, replace(ON_80, critic=1), [273.181, 148.545, 130.484]),
+        (LLAMA3, replace(ON_80, engine_devices=4), [49.676, 41.185, 35.128]),
     ],
 )
 def test_what_each_moment_takes_by_hand(model: Sizes, run: Run, totals: list[float]) -> None:
@@ -117,6 +122,8 @@ def test_which_cards_are_too_small_and_why(run: Run, card: int, shortage: str | 
     assert (found is None) == (shortage is None)
     room = 0.45 * 80e9 - 2 * (BASE + ADAPTER) - 2e9
     assert memory.cached_tokens(LLAMA3, ON_80, 80 * GB) == int(room // 131072) == 135_587
+    room += 1.5 * (BASE + ADAPTER)
+    assert memory.cached_tokens(LLAMA3, replace(ON_80, engine_devices=4), 80 * GB) == int(room // 32768)
 
 
 @pytest.mark.parametrize(
@@ -157,19 +164,34 @@ def test_the_settings_are_those_of_the_run() -> None:
         return memory.of_run(composed(2, "experiment=rwku/lora_1gpu", f"{MODEL}.path=x", *more))
 
     assert found() == Run(1, 2, 16384, 16384, LONGEST, TOKENS, engine_share=0.45)
+    more = found("trainer.n_gpus_per_node=4", "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
+    assert (more.devices, more.on_machine, more.engine_devices) == (4, 4, 2)
+    critic = ["algorithm.adv_estimator=gae", "critic.fsdp.optimizer_offload=true"]
+    assert [found().critic, found(critic[0]).critic, found(*critic).critic] == [None, 3, 1]
     for_40 = Run(1, 2, 4096, 4096, LONGEST, TOKENS, param_offload=True, engine_share=0.6, fused=True)
     assert found(*FOR_40_GB) == for_40
     rows = found(f"{ACTOR}.use_dynamic_bsz=false", f"{BOUND}=2")
     assert (rows.update_tokens, rows.log_prob_tokens, rows.tokens_key) == (2 * LONGEST, 16 * LONGEST, BOUND)
     whole = found(f"{MODEL}.lora_rank=0", FUSED)
     assert (whole.reference, whole.fused, whole.checkpointing) == (True, True, True)
+    in_reward = [f"{ACTOR}.use_kl_loss=false", "algorithm.use_kl_in_reward=true", f"{MODEL}.lora_rank=0"]
+    assert found(*in_reward).reference == 1
+    kept = [
+        memory.of_run(composed(1, "experiment=rwku", f"stop={stop}")).keeps for stop in ("none", "signal")
+    ]
+    assert kept == [False, True]
 
 
 @pytest.mark.parametrize(
     ("model", "run", "total"),
     [
-        (WHOLE, replace(ON_80, reference=1, checkpointing=False, fused=True), 277.160),
+        (WHOLE, ON_PROCESSOR, 277.160),
+        # Once more 45.097 of activations, .268 of logits, 4.8 of processes, 66.39 of an engine and its cache.
+        (WHOLE, replace(ON_PROCESSOR, on_machine=2), 393.715),
+        (WHOLE, replace(ON_PROCESSOR, on_machine=2, engine_devices=2), 327.326),
+        (WHOLE, replace(ON_PROCESSOR, critic=3), 405.644),
         (LLAMA3, Run(1, 4, 50), 34.184),
+        (LLAMA3, Run(1, 4, 50, keeps=True), 34.520),
     ],
 )
 def test_what_a_machine_takes_by_hand(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule.preflight.divisions import has_critic
 from recipe.rerule.training import lora, sizes
+from recipe.rerule.training.memory import has_critic
 
 GB = 1e9
 FLOAT32 = 4

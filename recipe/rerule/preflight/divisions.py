@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.schema import SettingsError, refuse, shown
+from recipe.rerule.training.memory import has_critic, has_reference
 from recipe.rerule.training.sizes import largest_divisor
 
 ACTOR, REFERENCE, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic"
@@ -96,7 +97,7 @@ def check_stage2(config: DictConfig) -> None:
         mini_batch = actor.ppo_mini_batch_size * rollout.n // devices
         _check_micro_batch(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu", mini_batch, "mini-batch")
         _check_micro_batch(config, f"{_ROLLOUT}.{log_probs}", rows // devices, "step")
-    if _has_reference(config):
+    if has_reference(config):
         devices = _share_step(config, REFERENCE)
         if config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
             _check_tokens(config, f"{REFERENCE}.log_prob_max_token_len_per_gpu", longest, _LONGEST)
@@ -146,18 +147,6 @@ def check_heads(config: DictConfig, model: Any) -> None:
         f"{_TENSOR} is {size}, but so many devices cannot share the model's attention heads evenly; set it "
         f"to {largest_divisor(heads or 1, size)}",
     )
-
-
-def has_critic(config: DictConfig) -> bool:
-    """verl's need_critic, which prints a warning each time."""
-    enabled = config.critic.enable
-    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
-
-
-def _has_reference(config: DictConfig) -> bool:
-    """Whether verl builds a reference model; with LoRA it takes the actor without the adapter."""
-    actor = config.actor_rollout_ref
-    return actor.model.lora_rank == 0 and (actor.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
 
 
 def _cannot_share(config: DictConfig, section: str) -> str:

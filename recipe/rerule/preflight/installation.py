@@ -103,7 +103,7 @@ def require_attention(config: DictConfig) -> None:
     """
     from omegaconf import OmegaConf
 
-    from recipe.rerule.preflight.divisions import has_critic
+    from recipe.rerule.training.memory import has_critic
 
     stage2 = "actor_rollout_ref" in config
     model = config.actor_rollout_ref.model if stage2 else config.model

@@ -86,7 +86,12 @@ class Run:
         on_host: whether weights, gradients and optimizer stay there, and are updated there (offload_policy).
         merge: whether the engine gets merged weights.
         engine_share: gpu_memory_utilization; None without a rollout engine.
+        engine_devices: that share a copy of the engine's weights (tensor_model_parallel_size).
+        on_machine: devices of one machine.
         reference: how many models are only compared with (on the host, where devices are GPUs).
+        critic: of the numbers of each weight of a critic, those that stay on the devices while it is not
+            updated: its weight, AdamW's two; None without a critic.
+        keeps: whether a copy of the trained weights is kept on the host (stop=signal).
         checkpointing: whether a layer's activations are computed again in the backward pass.
         fused: whether logits exist in chunks only.
     """
@@ -102,7 +107,11 @@ class Run:
     on_host: bool = False
     merge: bool = False
     engine_share: float | None = None
+    engine_devices: int = 1
+    on_machine: int = 1
     reference: int = 0
+    critic: int | None = None
+    keeps: bool = False
     checkpointing: bool = True
     fused: bool = False
 
@@ -159,6 +168,10 @@ def moments(model: Sizes, run: Run) -> dict[str, Parts]:
         frozen, of_one = {}, 0.0
         # Copies of the weights that are gathered, and of their gradients on the way back.
         held = {"weights and gradients in transit": 2 * FLOAT32 * max(model.outside, 2 * layer)}
+    critic: Parts = {}
+    if run.critic is not None:
+        held = held | {"critic": 4.0 * FLOAT32 * model.base / run.devices}
+        critic = {"critic": FLOAT32 * run.critic * model.base / run.devices}
     update: Parts = held | {
         # FSDP2 gathers what is outside the layers, and two layers at a time, in bfloat16.
         "gathered weights": COMPUTE * (model.outside + 2 * layer),
@@ -170,14 +183,15 @@ def moments(model: Sizes, run: Run) -> dict[str, Parts]:
     # verl loads the trainer's weights beside the engine's.
     sending = frozen | {
         trained: (1 + adam) * of_one,
-        "engine's weights": float(_engine_weights(model, run)),
+        **critic,
+        "engine's weights": _engine_weights(model, run),
         "context": CONTEXT,
         "woken engine": ENGINE_ASLEEP,
     }
     if run.merge or run.on_host:
         sending["largest tensor"] = float(run.weight_bytes * model.largest)
     there = int(not run.param_offload)
-    sampling = {name: there * size for name, size in frozen.items()}
+    sampling = {name: there * size for name, size in frozen.items()} | critic
     return {
         UPDATE: update | {"sleeping engine": ENGINE_ASLEEP},
         SENDING: sending,
@@ -185,26 +199,36 @@ def moments(model: Sizes, run: Run) -> dict[str, Parts]:
     }
 
 
-def _engine_weights(model: Sizes, run: Run) -> int:
-    return COMPUTE * (model.base + (0 if run.merge else model.adapter))
+def _engine_weights(model: Sizes, run: Run) -> float:
+    return COMPUTE * (model.base + (0 if run.merge else model.adapter)) / run.engine_devices
 
 
 def machine_bytes(model: Sizes, run: Run) -> Parts:
-    """Of a machine without an accelerator while the model is updated, in float32."""
+    """Of a machine without an accelerator while the model is updated, in float32.
+
+    Its devices share one copy of the weights. Each has its own passes and processes, and `engine_devices` of
+    them have a rollout engine together.
+    """
     frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
+    devices = run.on_machine
     parts: Parts = {
         "weights, gradients and optimizer": FLOAT32 * (frozen + 4 * trained),
-        **_pass(model, run, FLOAT32),
-        "processes": LIBRARIES if run.engine_share is None else PROCESSES,
+        **{name: devices * size for name, size in _pass(model, run, FLOAT32).items()},
+        "processes": devices * (LIBRARIES if run.engine_share is None else PROCESSES),
     }
     if run.fused:
-        parts["logits"] = 4.0 * CHUNK_BYTES  # of platform/log_probs.py, and what follows from them
+        parts["logits"] = devices * 4.0 * CHUNK_BYTES  # of platform/log_probs.py, and what follows from them
+    if run.keeps:
+        parts["kept weights"] = float(FLOAT32 * trained)
+    if run.critic is not None:
+        parts["critic"] = 4.0 * FLOAT32 * model.base
     if run.reference:
         parts["reference"] = float(run.reference * FLOAT32 * model.base)
     if run.engine_share is not None:
         # The engine keeps its weights as they come and as its kernels read them.
         cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * 2**30
-        parts |= {"rollout engine": 2 * FLOAT32 * model.base, "its KV cache": cache}
+        engines = max(1, devices // run.engine_devices)
+        parts |= {"rollout engine": engines * 2.0 * FLOAT32 * model.base, "its KV cache": engines * cache}
     return parts
 
 
@@ -212,13 +236,15 @@ def host_bytes(model: Sizes, run: Run) -> Parts:
     """What one copy of the weights holds in the memory of its machine with `on_host`."""
     frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
     parts: Parts = {"weights, gradients and optimizer": run.weight_bytes * frozen + 4.0 * FLOAT32 * trained}
+    if run.keeps:
+        parts["kept weights"] = float(FLOAT32 * trained)
     return parts | ({"reference": float(run.reference * COMPUTE * model.base)} if run.reference else {})
 
 
 def cached_tokens(model: Sizes, run: Run, card: float) -> int:
     """Tokens of prompts and responses for which the engine has room on a card of so many bytes."""
     room = (run.engine_share or 0.0) * card - _engine_weights(model, run) - ENGINE_ASLEEP
-    return max(0, int(room // (COMPUTE * model.key_values * model.layers)))
+    return max(0, int(room // (COMPUTE * model.key_values * model.layers / run.engine_devices)))
 
 
 def shortage(model: Sizes, run: Run, card: float) -> str | None:
@@ -288,11 +314,15 @@ def table(config: DictConfig, model: Sizes) -> list[str]:
             fits = (
                 name
                 for name, (sized, run) in tried.items()
-                if shortage(sized, replace(run, devices=devices), card * GB) is None
+                if shortage(sized, _on(devices, run), card * GB) is None
             )
             cells.append(f"{next(fits, 'nothing'):11}")
         lines.append(f"{card} GB     " + "".join(cells).rstrip())
     return lines
+
+
+def _on(devices: int, run: Run) -> Run:
+    return replace(run, devices=devices, engine_devices=min(run.engine_devices, devices))
 
 
 def card_bytes() -> float | None:
@@ -322,7 +352,9 @@ def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
             devices=config.trainer.n_gpus_per_node,
             weight_bytes=_bytes_of(config.engine.model_dtype),
             update_tokens=min(tokens, data.train_batch_size * group * data.max_length),
+            on_machine=config.trainer.n_gpus_per_node,
             reference=frozen,
+            keeps=OmegaConf.select(config, "stop") == "signal",
             longest=data.max_length,
             tokens_key=f"data.{key}",
             param_offload=config.engine.param_offload,
@@ -339,6 +371,9 @@ def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
         key, tokens = "ppo_micro_batch_size_per_gpu", rollout.log_prob_micro_batch_size_per_gpu * longest
     most = data.train_batch_size * rollout.n * longest
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    critic = None
+    if has_critic(config):
+        critic = int(not config.critic.fsdp.param_offload) + 2 * int(not config.critic.fsdp.optimizer_offload)
     return Run(
         devices=min(devices, engine.fsdp_size) if engine.fsdp_size > 0 else devices,
         weight_bytes=_bytes_of(engine.model_dtype),
@@ -351,10 +386,25 @@ def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
         on_host=engine.offload_policy,
         merge=policy.lora.merge,
         engine_share=rollout.gpu_memory_utilization,
-        reference=int(actor.use_kl_loss and policy.lora_rank == 0),
+        engine_devices=rollout.tensor_model_parallel_size,
+        on_machine=config.trainer.n_gpus_per_node,
+        reference=int(has_reference(config)),
+        critic=critic,
         checkpointing=policy.enable_gradient_checkpointing,
         fused=policy.use_fused_kernels,
     )
+
+
+def has_critic(config: DictConfig) -> bool:
+    """verl's need_critic, which prints a warning each time."""
+    enabled = config.critic.enable
+    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
+
+
+def has_reference(config: DictConfig) -> bool:
+    """Whether verl builds a reference model; with LoRA it takes the actor without the adapter."""
+    actor = config.actor_rollout_ref
+    return actor.model.lora_rank == 0 and (actor.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
 
 
 def warnings(config: DictConfig, group: int = 1, frozen: int = 0) -> Iterator[str]:
