@@ -57,7 +57,7 @@ def told(benchmark: str, model: str, commands: Sequence[Sequence[str]]) -> Itera
             yield f"#   {line}"
     if all(one and one.parts for one in checkpoints.values()):
         most = sum(times[stage] * one.most for stage, one in checkpoints.items() if one)
-        yield f"# checkpoints and models of all stages: up to {most / disk.GB:,.1f} GB"
+        yield f"# checkpoints and models of all stages: up to {most / memory.GB:,.1f} GB"
     yield "# evaluation and report: not known"
 
 

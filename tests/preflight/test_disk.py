@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from recipe.rerule.preflight import disk
 from recipe.rerule.training import lora
-from tests.refused.configurations import STAGE1, STAGE2, build, composed
+from tests.refused.configurations import STAGE1, STAGE2, UNLEARN, build, composed, findings
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,8 @@ NEEDS = [
     (2, {"actor_rollout_ref.model.lora_rank": 4, "actor_rollout_ref.model.lora.merge": True}, 8, 1, 0),
     (1, {}, 8, 1, 0),
     (1, BFLOAT16, 6, 1, 4),
+    (1, {"engine.model_dtype": "bf16"}, 6, 1, 0),
+    (2, {f"{ACTOR}.fsdp_config.model_dtype": "bf16"}, 14, 1, 0),
     (1, {"trainer.save_freq": "after_each_epoch"}, 8, 2, 0),
     (1, {"trainer.save_freq": 1}, 8, 6, 0),
     (1, {"trainer.save_freq": 1, "trainer.max_ckpt_to_keep": 2}, 8, 3, 0),
@@ -78,6 +80,18 @@ def test_what_checkpoints_take_is_said_and_warned_of_where_there_is_less_room(
     assert warnings == []
     (line,), (warning,) = checked(stage, values, needed - 1)
     assert f"the checkpoints of {folder}/run need up to {needed / 1e9:.3g} GB, and only" in warning
+
+
+def test_unlearn_says_it_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of its own rows, which data.train_files does not name: 24, in batches of 4."""
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: SimpleNamespace(free=5))
+    values = {"method": "rejection_steering", "data.alternate": "SFT", "trainer.total_epochs": 3}
+    errors, warnings = findings(UNLEARN, folder, values | {"trainer.save_freq": "after_each_epoch"})
+    assert errors == []
+    assert f"the checkpoints of {folder}/run need up to " in warnings[-1]
+    assert ", up to 3 at once " in capsys.readouterr().err
 
 
 def test_without_checkpoints_nothing_is_said(checked: Checked) -> None:

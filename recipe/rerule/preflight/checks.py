@@ -108,7 +108,7 @@ def stage1(config: DictConfig) -> Iterator[str]:
     steps = settings.run_steps(config, count)
     yield from settings.warm_up_warnings(config, "optim", steps)
     yield from memory.warnings(config)
-    yield from disk.warnings(config, steps)
+    yield from disk.warnings(config, steps, count)
     yield from learning.rate_warnings(config, "optim")
 
 
@@ -191,6 +191,8 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     yield from unlearning.group_warnings(config, method, files)
     frozen = bool(method.referenced) + bool(method.reinforced)
     yield from memory.warnings(config, len(method.layout), frozen)
+    count = len(files[unlearning.leading(method, files)])
+    yield from disk.warnings(config, settings.run_steps(config, count), count)
 
 
 def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:

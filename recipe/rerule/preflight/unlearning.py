@@ -163,21 +163,24 @@ def read(config: DictConfig, method: Method) -> dict[str, list[Row]]:
     return files
 
 
+def leading(method: Method, files: dict[str, list[Row]]) -> str:
+    """The side whose rows are the rows of an epoch."""
+    return "forget" if method.leading == "alternate" and "alternate" not in files else method.leading
+
+
 def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row]]) -> Iterator[str]:
     """What to say of a run's steps; refuses too few rows, and rows and groups that are too long."""
     from recipe.rerule.unlearning.rows import GroupDataset
 
-    leading = "forget" if method.leading == "alternate" and "alternate" not in files else method.leading
-    count, ranks, data = len(files[leading]), config.trainer.n_gpus_per_node, config.data
+    side = leading(method, files)
+    count, ranks, data = len(files[side]), config.trainer.n_gpus_per_node, config.data
     refuse(
         count < ranks,
-        f"trainer.n_gpus_per_node is {ranks}, but data.{leading} holds {count} rows, and each device "
+        f"trainer.n_gpus_per_node is {ranks}, but data.{side} holds {count} rows, and each device "
         f"needs one; lower it to {count} or less",
     )
     batch = data.train_batch_size
-    refuse(
-        count < batch, f"data.train_batch_size is {batch}, but data.{leading} holds {count} rows; lower it"
-    )
+    refuse(count < batch, f"data.train_batch_size is {batch}, but data.{side} holds {count} rows; lower it")
     planned = settings.run_steps(config, count)
     groups = GroupDataset(
         files,
@@ -205,6 +208,6 @@ def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row
         )
     if count % batch:
         yield (
-            f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{leading}: "
+            f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{side}: "
             f"each epoch leaves out {count % batch} of them, drawn anew"
         )

@@ -350,7 +350,7 @@ def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
         tokens = data[key] if data.use_dynamic_bsz else data[key] * group * data.max_length
         return Run(
             devices=config.trainer.n_gpus_per_node,
-            weight_bytes=_bytes_of(config.engine.model_dtype),
+            weight_bytes=bytes_of(config.engine.model_dtype),
             update_tokens=min(tokens, data.train_batch_size * group * data.max_length),
             on_machine=config.trainer.n_gpus_per_node,
             reference=frozen,
@@ -376,7 +376,7 @@ def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
         critic = int(not config.critic.fsdp.param_offload) + 2 * int(not config.critic.fsdp.optimizer_offload)
     return Run(
         devices=min(devices, engine.fsdp_size) if engine.fsdp_size > 0 else devices,
-        weight_bytes=_bytes_of(engine.model_dtype),
+        weight_bytes=bytes_of(engine.model_dtype),
         update_tokens=min(actor[key] * (1 if by_tokens else longest), most),
         log_prob_tokens=min(tokens, most),
         longest=longest,
@@ -499,6 +499,6 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
             yield root / place.relative_to("/"), *names
 
 
-def _bytes_of(dtype: str | None) -> int:
-    """Of a number of verl's model_dtype, which is float32 where nothing is set."""
+def bytes_of(dtype: str | None) -> int:
+    """Of a number of verl's model_dtype or of save.weights_dtype: float32 where nothing is set."""
     return COMPUTE if dtype in ("bf16", "bfloat16", "fp16", "float16") else FLOAT32
