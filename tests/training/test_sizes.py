@@ -53,6 +53,21 @@ def test_sizes_by_the_number_of_rows(tmp_path: Path) -> None:
     assert stage2_sizes(f"data.train_files=[{files[0]},{files[1]}]") == STAGE2[30]
 
 
+def test_rows_that_a_run_leaves_out_do_not_count(tmp_path: Path) -> None:
+    all_rows, most = f"data.train_files={rows_file(tmp_path, 1000)}", "data.train_max_samples={}"
+    found, plain = composed(2, CUSTOM, all_rows, most.format(30)), composed(2, CUSTOM, all_rows)
+    assert (found.data.train_batch_size, found.trainer.total_epochs, found.replay.capacity) == (8, 14, 336)
+    for few in (2000, -1, "all"):  # the last is left to the checks, which name the setting
+        given = composed(2, CUSTOM, all_rows, most.format(few))
+        assert given.data.train_batch_size == plain.data.train_batch_size == 32
+    forget = composed(2, "experiment=forget", all_rows, most.format(30))
+    assert (forget.data.train_batch_size, forget.trainer.total_epochs) == (8, 10)
+    for experiment in (CUSTOM, f"{CUSTOM}/lora_1gpu"):
+        stage1 = composed(1, experiment, all_rows, most.format(30))
+        assert (stage1.data.train_batch_size, stage1.trainer.total_epochs) == (8, 10)
+        assert stage1.optim.lr == pytest.approx(3e-6 * (10 if "lora" in experiment else 1))
+
+
 def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     file = f"data.train_files={rows_file(tmp_path, 100)}"
     assert stage2_sizes(file, "data.train_batch_size=4") == (4, 2, 50, 12, 16, 200)

@@ -37,8 +37,7 @@ def planned_steps(config: DictConfig) -> int:
 
 def _rows(config: DictConfig) -> int:
     """The rows that are trained on."""
-    rows, most = sizes.count_rows(config.data.train_files), config.data.get("train_max_samples") or -1
-    return min(rows, most) if most > 0 else rows
+    return sizes.count_rows(config.data.train_files, config.data.get("train_max_samples"))
 
 
 def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:

@@ -284,8 +284,8 @@ def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
     return values if all(type(value) is int and value > 0 for value in values) else []
 
 
-def count_rows(files: str | Sequence[str] | None) -> int:
-    """Rows of the parquet files.
+def count_rows(files: str | Sequence[str] | None, most: object = -1) -> int:
+    """Rows of the parquet files, or `most` of them (data.train_max_samples) where that is a number above 0.
 
     Raises ValueError: no file is given, or one cannot be read.
     """
@@ -302,11 +302,11 @@ def count_rows(files: str | Sequence[str] | None) -> int:
             total += pq.read_metadata(path).num_rows
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise ValueError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from None
-    return total
+    return min(total, most) if type(most) is int and most > 0 else total
 
 
 def register() -> None:
-    """Make ${rerule.rows:FILES}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to OmegaConf.
+    """Make ${rerule.rows:FILES,MOST}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to Hydra.
 
     Importing `recipe.rerule.config` does it too.
     """
