@@ -47,11 +47,11 @@ def _check_and_run(config: DictConfig) -> None:
         with io.one_line(ValueError, code=2):
             answers = own_answers.asked(config) if config.data.retain_share else []
         run_folder.begin(folder, stage=1)
-        with run_folder.held(folder), ranks.temporary_files():
+        with run_folder.held(folder) as lock, ranks.temporary_files():
             run_folder.keep_identity(folder, {"model.path": run_folder.resolved(config.model.path)})
             if answers:
                 own_answers.write(folder, answers)
-            ranks.start(config, "recipe.rerule.sft", "stage 1", train)
+            ranks.start(config, "recipe.rerule.sft", "stage 1", train, lock)
             with io.naming_full_disk(folder):
                 written_model.settle_all(folder, config.model, config.save.weights_dtype)
             print(f"stage 1 finished: {written_model.publish_model(folder)}", file=sys.stderr)

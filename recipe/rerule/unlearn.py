@@ -53,10 +53,10 @@ def _check_and_run(config: DictConfig) -> None:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         run_folder.begin(folder, stage="unlearn")
-        with run_folder.held(folder), ranks.temporary_files():
+        with run_folder.held(folder) as lock, ranks.temporary_files():
             identity.keep(config)
             _find_checkpoint(config)
-            ranks.start(config, "recipe.rerule.unlearn", "recipe.rerule.unlearn", train)
+            ranks.start(config, "recipe.rerule.unlearn", "recipe.rerule.unlearn", train, lock)
             print(f"unlearning finished: {publish_model(folder)}", file=sys.stderr)
 
 

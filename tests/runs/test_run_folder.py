@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from omegaconf import OmegaConf
 
@@ -181,6 +183,55 @@ def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path) -> None
     with run_folder.held(folder):
         assert f"process {os.getpid()} " in (folder / run_folder.LOCK).read_text()
     assert list(folder.iterdir()) == []
+
+
+STARTER = """
+import sys
+from omegaconf import OmegaConf
+from recipe.rerule import process
+from recipe.rerule.runs import run_folder
+from recipe.rerule.training import ranks
+process.FOLLOW_SECONDS, sys.executable = 0.05, sys.argv[2]
+with run_folder.held(sys.argv[1]) as lock:
+    ranks.start(OmegaConf.create({"trainer": {"n_gpus_per_node": 2, "nnodes": 1}}), "a", "b", print, lock)
+"""
+
+
+def test_ranks_end_after_their_launcher_and_keep_the_folder_after_their_command(tmp_path: Path) -> None:
+    """The launcher here is a shell, and its rank sleeps."""
+    folder, told = tmp_path / "run", tmp_path / "told"
+    launcher = (
+        put(tmp_path, "launcher", text=f"#!/bin/bash\nsleep 60 &\necho $$ $! > {told}\nwait\n") / "launcher"
+    )
+    launcher.chmod(0o755)
+
+    def started() -> tuple[subprocess.Popen[str], psutil.Process, psutil.Process]:
+        told.write_text("")
+        words = [sys.executable, "-c", STARTER, str(folder), str(launcher)]
+        command = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        while not (found := told.read_text()).endswith("\n"):
+            assert command.poll() is None
+            time.sleep(0.05)
+        owner, rank = (psutil.Process(int(pid)) for pid in found.split())
+        time.sleep(0.5)  # it is looked for every 0.05 s
+        return command, owner, rank
+
+    command, owner, rank = started()
+    owner.kill()
+    assert "RankError: a rank of b failed (exit code -9)" in command.communicate(timeout=60)[1]
+    assert not rank.is_running()
+    command, owner, rank = started()
+    command.kill()
+    command.wait()
+    said = rf"run is in use by another run \(process {owner.pid} on "
+    with pytest.raises(run_folder.BusyError, match=said), run_folder.held(folder):
+        pass
+    for one in (owner, rank):
+        one.kill()
+    command.communicate()
+    psutil.wait_procs([owner, rank], timeout=10)
+    with run_folder.held(folder):
+        pass
 
 
 def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(tmp_path: Path, monkeypatch: Any) -> None:

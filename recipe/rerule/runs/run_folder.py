@@ -2,8 +2,9 @@
 
 <run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2 | "unlearn"}; written when the
                   run starts; "identity" says what the run was started with
-<run>/run.lock    locked by the run that writes (flock): the lock ends with its process, however that ends.
-                  Between machines it holds where the file system passes it on, as NFS does from version 4 on
+<run>/run.lock    locked by the run that writes (flock): the lock ends with its process, however that ends,
+                  and with the launcher of its ranks. Between machines it holds where the file system passes
+                  it on, as NFS does from version 4 on
 """
 
 from __future__ import annotations
@@ -213,8 +214,10 @@ class BusyError(ValueError):
 
 
 @contextlib.contextmanager
-def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iterator[None]:
+def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iterator[int]:
     """Make the folder where it is missing, and keep other runs out of it while the block runs.
+
+    Gives the descriptor of the lock. A process that inherits it keeps other runs out as long as it lives.
 
     `key`: the setting or option that names the folder.
 
@@ -226,12 +229,17 @@ def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iter
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open_locked(path, key)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        yield
+        name_owner(descriptor, os.getpid())
+        yield descriptor
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def name_owner(lock: int, pid: int) -> None:
+    """Say in the lock's file which process other runs are to wait for."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"process {pid} on {socket.gethostname()}\n".encode(), 0)
 
 
 def _open_locked(path: Path, key: str) -> int:

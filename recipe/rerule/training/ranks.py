@@ -14,14 +14,14 @@ from omegaconf import DictConfig
 
 from recipe.rerule import io, process
 from recipe.rerule.process import Started
-from recipe.rerule.runs import run_log
+from recipe.rerule.runs import run_folder, run_log
 
 
 class RankError(RuntimeError):
     """A rank failed in a process that this one had started; the message is one line."""
 
 
-def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfig], None]) -> None:
+def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfig], None], lock: int) -> None:
     """Run `train` in every rank; all of them have ended when this returns or raises.
 
     Args:
@@ -29,6 +29,8 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
         module: the command that each of several ranks runs, with this process's arguments.
         what: what is being trained, for the message.
         train: trains as the one rank, in this process.
+        lock: of the run folder, as `run_folder.held` gives it. The launcher of several ranks keeps it too, so
+            that no other run begins while they go on without this process.
 
     Raises RankError: a rank failed, and has said why.
     """
@@ -41,13 +43,14 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
         return train(config)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
-    with subprocess.Popen([*command, ranks, "-m", module, *sys.argv[1:]]) as launcher:
+    with subprocess.Popen([*command, ranks, "-m", module, *sys.argv[1:]], pass_fds=[lock]) as launcher:
         started = Started(launcher.pid)
-        try:
-            with process.last_act(started.kill):
+        with started.followed(), process.last_act(started.kill):
+            try:
+                run_folder.name_owner(lock, launcher.pid)
                 exit_code = launcher.wait()
-        finally:
-            started.end(grace=0)
+            finally:
+                started.end(grace=0)
     if exit_code:
         raise RankError(
             f"a rank of {what} failed (exit code {exit_code}); its own error stands above. exitcode -9 there "
