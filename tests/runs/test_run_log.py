@@ -38,11 +38,14 @@ def test_a_start_keeps_the_configuration_and_a_resumed_one_the_earlier_metrics(
 ) -> None:
     folder = tmp_path / "records"
     names = ["metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"]
+    folder.mkdir()
+    (folder / "metrics.old.jsonl").write_text("metrics.old.jsonl")  # a user's own
     for name in names:
         run_log.start(config)
         assert os.environ["VERL_FILE_LOGGER_PATH"] == str(folder / name)
         (folder / name).write_text(name)
-    assert sorted(path.read_text() for path in folder.iterdir()) == sorted(names)
+    assert [path.name for path in run_log.metrics_files(tmp_path)] == names
+    assert sorted(path.read_text() for path in folder.iterdir()) == sorted([*names, "metrics.old.jsonl"])
     assert OmegaConf.load(tmp_path / "config.yaml") == config
 
 

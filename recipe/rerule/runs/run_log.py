@@ -66,7 +66,10 @@ def metrics_files(run_folder: Path) -> list[Path]:
 def _starts(folder: Path) -> int:
     """How often the run was started, by its metrics files."""
     found = [path.name.split(".")[1] for stem in (LOGGED, AT_SAVE) for path in folder.glob(f"{stem}.*jsonl")]
-    return max((1 if part == "jsonl" else int(part) + 1 for part in found), default=0)
+    counts = [
+        1 if part == "jsonl" else int(part) + 1 for part in found if part == "jsonl" or part.isdecimal()
+    ]
+    return max(counts, default=0)
 
 
 def _numbered(stem: str, start: int) -> str:
