@@ -49,6 +49,18 @@ def test_a_start_keeps_the_configuration_and_a_resumed_one_the_earlier_metrics(
     assert OmegaConf.load(tmp_path / "config.yaml") == config
 
 
+def test_a_key_among_the_variables_of_workers_is_not_kept(config: DictConfig, tmp_path: Path) -> None:
+    variables = {"WANDB_API_KEY": "of-my-own", "PORT": 1}
+    given = OmegaConf.merge(config, {"ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": variables}}}})
+    OmegaConf.set_struct(given, True)
+    run_log.start(given)
+    kept = OmegaConf.load(tmp_path / "config.yaml")
+    assert kept.trainer == given.trainer
+    assert kept.ray_kwargs.ray_init.runtime_env.env_vars == dict.fromkeys(variables, "(not kept)")
+    assert given.ray_kwargs.ray_init.runtime_env.env_vars == variables
+    assert "of-my-own" not in (tmp_path / "config.yaml").read_text()
+
+
 def test_validation_rewards_are_by_prompt_and_are_read_again(tmp_path: Path) -> None:
     """Two responses to prompt 4, whose last line of a step counts."""
     (tmp_path / "records").mkdir()

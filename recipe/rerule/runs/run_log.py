@@ -1,6 +1,6 @@
 """What a run keeps beside its checkpoints: its configuration, per-step metrics and per-prompt rewards.
 
-<run>/config.yaml             the resolved configuration
+<run>/config.yaml             the resolved configuration, without the values of environment variables in it
 <run>/records/metrics.jsonl   verl's file logger: {"step": int, "data": {metric: number}}; a resumed run
                               writes metrics.1.jsonl, metrics.2.jsonl ... and later files win where
                               steps overlap
@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,9 +51,18 @@ def start(config: DictConfig) -> None:
     records.mkdir(parents=True, exist_ok=True)
     for name in ("prompts.jsonl", "validation.jsonl", "replay.jsonl", "signal.jsonl"):
         io.drop_torn_line(records / name)
-    OmegaConf.save(config, run_folder / "config.yaml")
+    OmegaConf.save(_without_variables(config), run_folder / "config.yaml")
     # verl's file logger truncates the file that it opens.
     os.environ["VERL_FILE_LOGGER_PATH"] = str(records / _numbered(LOGGED, _starts(records)))
+
+
+def _without_variables(config: DictConfig) -> DictConfig:
+    """A copy without the values of the workers' environment variables, which may be keys."""
+    kept = copy.deepcopy(config)
+    variables = OmegaConf.select(kept, "ray_kwargs.ray_init.runtime_env.env_vars")
+    for name in variables if OmegaConf.is_dict(variables) else ():
+        variables[name] = "(not kept)"
+    return kept
 
 
 def metrics_files(run_folder: Path) -> list[Path]:
