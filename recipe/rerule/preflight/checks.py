@@ -88,6 +88,7 @@ def stage1(config: DictConfig) -> Iterator[str]:
     divisions.check_stage1(config)
     settings.check_stage1(config)
     settings.check_parts(config, config.model, "model", "optim")
+    _require_model(config, "checkpoint.save_contents")
     _check_run_folder(config, stage=1)
     # Model and rows.
     models.check(config.model.path, "model.path", config.model.trust_remote_code)
@@ -125,6 +126,8 @@ def stage2(config: DictConfig) -> Iterator[str]:
     settings.check_parts(config, policy, key, optimizer)
     settings.check_parts_of_stage2(config)
     build_rules(replay)
+    if config.trainer.save_freq != -1:
+        _require_model(config, "actor_rollout_ref.actor.checkpoint.save_contents")
     _check_run_folder(config, stage=2)
     settings.check_resumed(config)
     for name in ("validation_data_dir", "rollout_data_dir"):
@@ -168,12 +171,8 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     method = Method.of(plain(config, "method"))
     unlearning.check_settings(config)
     settings.check_parts(config, config.model, "model", "optim")
+    _require_model(config, "checkpoint.save_contents")
     _check_run_folder(config, stage="unlearn")
-    refuse(
-        "hf_model" not in config.checkpoint.save_contents,
-        f"checkpoint.save_contents is {list(config.checkpoint.save_contents)}, without hf_model, so that "
-        "the run would end without a model; add it",
-    )
     # Models and rows.
     models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
@@ -193,6 +192,18 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     yield from memory.warnings(config, len(method.layout), frozen)
     count = len(files[unlearning.leading(method, files)])
     yield from disk.warnings(config, settings.run_steps(config, count), count)
+
+
+def _require_model(config: DictConfig, key: str) -> None:
+    """Refuse contents of checkpoints, the setting `key`, without the weights that others read.
+
+    verl writes the folder huggingface, with the model's configuration and tokenizer, in any case.
+    """
+    contents = list(OmegaConf.select(config, key))
+    refuse(
+        "hf_model" not in contents,
+        f"{key} is {contents}, without hf_model, so that the run would end without a model; add it",
+    )
 
 
 def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
