@@ -150,6 +150,8 @@ def stage2(config: DictConfig) -> Iterator[str]:
     count = rows.usable(train, config.data)
     rows.check_raw(config, [*train, *val])
     yield from rows.token_warnings(config, policy, [*train, *val])
+    if config.data.filter_overlong_prompts:
+        count = rows.remaining(config, policy, train)
     steps = settings.run_steps(config, count)
     settings.check_verl(config)
     yield from settings.warnings_of_stage2(config)

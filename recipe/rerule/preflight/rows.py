@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import TemplateError
 from omegaconf import DictConfig
 
@@ -147,6 +148,29 @@ def usable(files: Files, data: DictConfig) -> int:
         f"data.train_batch_size is {data.train_batch_size} but data.train_files hold {rows} rows; lower it",
     )
     return rows
+
+
+def remaining(config: DictConfig, model: DictConfig, files: Files) -> int:
+    """How many rows of stage 2 a run trains on that drops long prompts; refuses a batch that is larger.
+
+    As verl does, rows are drawn first (data.train_max_samples), and dropped then. The rows are checked ones.
+    """
+    data, tokenizer = config.data, load_tokenizer(model)
+    template = plain(config, "data.apply_chat_template_kwargs")
+    prompts = (_prompt_ids(path, rows, tokenizer, template) for path, rows in files)
+    fits = [len(ids) <= data.max_prompt_length for found in prompts for _, ids in found]
+    total, most = len(fits), data.train_max_samples
+    drawn: Any = range(most if 0 < most < total else total)
+    if data.shuffle and len(drawn) < total:
+        drawn = np.random.default_rng(data.seed).choice(total, len(drawn), replace=False)
+    count = sum(fits[number] for number in drawn)
+    refuse(
+        count < data.train_batch_size,
+        f"data.filter_overlong_prompts is true, and {count} of the {len(drawn)} rows of data.train_files "
+        f"have at most {data.max_prompt_length} tokens (data.max_prompt_length), fewer than "
+        f"data.train_batch_size={data.train_batch_size}; raise data.max_prompt_length, or lower the batch",
+    )
+    return count
 
 
 def require_validation_batch(files: Files, data: DictConfig) -> None:

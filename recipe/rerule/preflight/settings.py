@@ -305,7 +305,7 @@ def run_steps(config: DictConfig, rows: int) -> int:
     wanted = steps if trainer.total_training_steps is None else trainer.total_training_steps
     refuse(
         wanted > steps,
-        f"trainer.total_training_steps is {wanted}, but {trainer.total_epochs} epochs of the rows at "
+        f"trainer.total_training_steps is {wanted}, but {trainer.total_epochs} epochs of {rows} rows at "
         f"data.train_batch_size={batch} are {steps} steps, so that the last step, which saves the model, "
         "would never come; raise trainer.total_epochs, or lower the steps",
     )
