@@ -264,19 +264,22 @@ def a_run_folder(case: Case, place: Place) -> Ended:
 
 
 def checkpoint(case: Case, place: Place) -> Ended:
-    """A change of the checkpoint of a run, from which stage 2 goes on, and the mode."""
+    """A change of the checkpoint of a run, from which stage 2 goes on, and the mode.
+
+    The model, `MODEL` in the change, is given by its relative path.
+    """
     change, _, mode = case.given.partition("  ")
-    run = place.here / "run"
+    run, model = place.here / "run", place.shared(configurations.put_model)
     folder = checkpoints.step_folder(run, 3)
     for name in ("data.pt", "config.json", "actor/optim_world_size_1_rank_0.pt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"content")
     checkpoints.finish(run, 3)
     try:
-        value(change)(folder)
+        value(change, MODEL=model)(folder)
     except PermissionError:
         pytest.skip("only root can give a file to another user")
-    return _together(*_stages(place, place.shared(configurations.put_model), run, mode or "auto"))
+    return _together(*_stages(place, Path(os.path.relpath(model)), run, mode or "auto"))
 
 
 def _changed_model(case: Case, place: Place) -> Path:

@@ -21,7 +21,7 @@ from recipe.rerule.io import file_sha256
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
-from recipe.rerule.training import cluster
+from recipe.rerule.training import cluster, local_paths
 from reward import RewardConfig
 from reward.refusal import RefusalPhrases
 from reward.score import PARTS, check_options
@@ -37,8 +37,10 @@ _OF_CHECKPOINT = (
     *("data.train_batch_size", "data.sides", "data.shuffle", "data.seed"),
     *(f"{_OPTIMIZER}.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type")),
     *(f"{_OPTIMIZER}.{name}" for name in ("lr_warmup_steps", "lr_warmup_steps_ratio")),
+    *("actor_rollout_ref.model.path", "data.train_max_samples", "data.filter_overlong_prompts"),
 )
-"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count."""
+"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count, and
+the KL term would compare with another model."""
 
 
 def check_stage1(config: DictConfig) -> None:
@@ -177,13 +179,14 @@ def check_resumed(config: DictConfig) -> None:
     folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
     if folder is None:
         return
-    before = OmegaConf.create(run_folder.config_of(folder))
+    before, now = OmegaConf.create(run_folder.config_of(folder)), copy.deepcopy(config)
+    local_paths.make_absolute(now)  # as those of the run's config.yaml
     instead = (
         "go on with that, or start another run from the model in its checkpoint, in another "
         "trainer.default_local_dir"
     )
     for key in (*_OF_CHECKPOINT, *checkpoints.length_keys(config, _OPTIMIZER)):
-        value, former = (OmegaConf.select(one, key) for one in (config, before))
+        value, former = (OmegaConf.select(one, key) for one in (now, before))
         refuse(
             former is not None and value != former,
             f"{key} is {shown(value)}, but the run in {folder} was started with {shown(former)}; {instead}",
