@@ -298,7 +298,7 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
         config = configurations.composed(group, place.shared(configurations.build))
         (config.model if number == 1 else config.actor_rollout_ref.model).path = str(model)
         config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
-        config.trainer.resume_from_path = f"{folder}/global_step_3"
+        config.trainer.resume_from_path = f"{folder}/global_step_3" if mode == "resume_path" else None
         check = configurations.CHECKS[group]
         yield place.tried(lambda: checks.require(checks.findings(check, config)))  # noqa: B023
 

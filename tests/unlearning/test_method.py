@@ -106,7 +106,8 @@ def test_a_changed_setting_is_named_with_both_values(
 @pytest.mark.parametrize("mode", ["auto", "resume_path"])
 def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictConfig) -> None:
     folder = Path(run.trainer.default_local_dir)
-    run.trainer.resume_mode, run.trainer.resume_from_path = mode, str(folder / "global_step_1")
+    run.trainer.resume_mode = mode
+    run.trainer.resume_from_path = str(folder / "global_step_1") if mode == "resume_path" else None
     checks.require(checks.findings(checks.unlearn, run))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     run.method.forget_weight = 0.5

@@ -222,6 +222,12 @@ def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
         f"trainer.resume_mode is {trainer.resume_mode}, but stage 1 starts from the beginning; set it to "
         "disable",
     )
+    # verl's SFT trainer takes it with auto too, where the checks of trust look at the run folder.
+    refuse(
+        stage != 1 and trainer.resume_mode != "resume_path" and trainer.resume_from_path is not None,
+        f"trainer.resume_from_path is {trainer.resume_from_path}, but trainer.resume_mode is "
+        f"{trainer.resume_mode}; set that to resume_path, or leave trainer.resume_from_path out",
+    )
     instead = "delete this one" if stage == 1 else "trainer.resume_mode=auto to go on with it"
     refuse(
         trainer.resume_mode == "disable" and run_folder.is_begun(folder),
