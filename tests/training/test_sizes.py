@@ -113,6 +113,10 @@ def test_parameters_are_counted_from_the_headers_of_the_weights(tmp_path: Path) 
     actor = composed(2, CUSTOM, f"actor_rollout_ref.model.path={tmp_path}").actor_rollout_ref.actor
     assert actor.optim.lr == pytest.approx(1e-4)
     assert composed(2, CUSTOM).actor_rollout_ref.actor.optim.lr == 2e-6
+    whole = (tmp_path / "model-2.safetensors").read_bytes()
+    for damaged in (b"", whole[:-1], whole[:12], b"version https://git-lfs.github.com/spec/v1"):
+        (tmp_path / "model-2.safetensors").write_bytes(damaged)
+        assert sizes.parameters(str(tmp_path)) is None
 
 
 def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:

@@ -91,13 +91,19 @@ def _by_parameters(table: Mapping[float, float], parameters: int | None) -> floa
 
 
 def parameters(model: str | None) -> int | None:
-    """Parameters of a model by the headers of its safetensors; None where its folder holds none."""
-    from safetensors import safe_open
+    """Parameters of a model by the headers of its safetensors; None where its folder holds none.
+
+    None too where a file is damaged: `preflight` refuses that, and names the file.
+    """
+    from safetensors import SafetensorError, safe_open
 
     total = 0
     for path in sorted(Path(str(model)).expanduser().glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as weights:
-            total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        try:
+            with safe_open(path, framework="numpy") as weights:
+                total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return None
     return total or None
 
 
