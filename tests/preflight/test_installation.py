@@ -257,8 +257,15 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     sys.modules.pop("flash_attn")
 
 
-@pytest.mark.parametrize(("number", "key"), [(1, "model.path"), (2, "actor_rollout_ref.model.path")])
-def test_a_model_in_the_home_folder(number: int, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "key"),
+    [
+        (1, "model.path"),
+        (2, "actor_rollout_ref.model.path"),
+        *(("recipe.rerule.unlearn", key) for key in ("model.path", "reference.path", "reinforced.path")),
+    ],
+)
+def test_a_path_in_the_home_folder(number: int | str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No shell writes out the ~ in the middle of a word."""
     monkeypatch.setenv("HOME", "/home/ada")
     config = composed(number, "platform=gpu", f"{key}=~/model")

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row, write_rows, write_sft_rows
 from recipe.rerule.preflight import checks
-from recipe.rerule.runs import run_folder
+from recipe.rerule.runs import checkpoints, run_folder
 from tests import document_programs, made_models
 from tests.made_tokenizers import CHATML_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.refused import models
@@ -116,7 +116,7 @@ def build(folder: Path) -> Path:
         "FAILED/records/metrics.jsonl": "",
         "LOGGED/records/metrics.jsonl": "{}\n",
     }
-    for name, stage in (("BEGUN", 2), ("FAILED", 1), ("LOGGED", 1), ("CUT", 2)):
+    for name, stage in (("BEGUN", 2), ("FAILED", 1), ("LOGGED", 1), ("CUT", 2), ("SAVED", 2)):
         run_folder.begin(folder / name, stage)  # type: ignore[arg-type]
     plant(folder, files)
     for name, length in (("SHORT", 23), ("LONG", 24)):  # refusals beside the rows; a response has 24 tokens
@@ -125,6 +125,9 @@ def build(folder: Path) -> Path:
         write_sft_rows(folder / name / "sft.parquet", sft(answer="x" * length))
     (folder / "STRANGE" / "global_step_3" / "actor").mkdir(parents=True)
     (folder / "CUT" / "global_step_3").mkdir()
+    (folder / "SAVED" / "global_step_3").mkdir()
+    checkpoints.finish(folder / "SAVED", 3)
+    run_folder.keep_identity(folder / "SAVED", {"data.train_files": ["0123"]})
     (folder / "CHECKPOINT").symlink_to(folder / "CUT" / "global_step_3")
     return folder
 

@@ -1,6 +1,7 @@
 """What is looked at before a run, in order: everything a user can get wrong, one line each.
 
-A check yields its warnings and raises a ValueError at the first error, since what follows builds on it.
+A check yields its warnings and raises a ValueError or an OSError at the first error, since what follows
+builds on it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from reward import RewardConfig
 
 _OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
 """What stands before the reason why a size of `sizes` cannot be derived."""
+_IN_HOME = ("model.path", "actor_rollout_ref.model.path", "reference.path", "reinforced.path")
+"""Settings whose ~ is the home folder; verl would take it for a part of a name on the Hub."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def findings(check: Callable[[DictConfig], Iterator[str]], config: DictConfig) -
     try:
         for line in check(config):
             yield Finding(line, False)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         yield Finding(io.describe(error), True)
 
 
@@ -60,10 +63,10 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     from recipe.rerule import platform
 
     schema.require_set(config, *required)
-    for key in required:
-        if key.endswith("model.path") and isinstance(path := OmegaConf.select(config, key), str):
-            OmegaConf.update(config, key, os.path.expanduser(path))  # verl would take ~ for a name on the Hub
     try:
+        for key in _IN_HOME:
+            if isinstance(path := OmegaConf.select(config, key), str) and path.startswith("~"):
+                OmegaConf.update(config, key, os.path.expanduser(path))
         OmegaConf.resolve(config)
     except InterpolationResolutionError as error:
         raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
