@@ -80,6 +80,35 @@ def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     assert of_stage1.signal.every == 2
 
 
+BATCH, EPOCHS, TOTAL = "data.train_batch_size", "trainer.total_epochs", "trainer.total_training_steps"
+
+
+@pytest.mark.parametrize("words", [(1, CUSTOM), (2, CUSTOM), (2, "experiment=forget")])
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        *((BATCH, value, "set it to a whole number >= 1") for value in ("0", "-8", "2.5", "'abc'", "null")),
+        *((EPOCHS, value, "set it to a whole number >= 1") for value in ("0", "'abc'", "null")),
+        *(
+            (TOTAL, value, "set it to a whole number >= 1, or null (by total_epochs)")
+            for value in ("0", "'abc'")
+        ),
+        ("data.train_files", "", "no rows; give a file with rows"),
+    ],
+)
+def test_a_value_that_no_size_follows_from_is_named(
+    words: tuple[int, str], key: str, value: str, said: str, tmp_path: Path
+) -> None:
+    file = rows_file(tmp_path, 30 if value else 0)
+    rows_file(tmp_path, 30, "train")
+    given = f"{key} is {value}; " if value else f"{file}: "
+    wrong = [f"{key}={value}".replace("'", "")] if value else []
+    config = composed(*words, f"data.train_files={file}", *wrong)
+    with pytest.raises(InterpolationResolutionError) as raised:
+        OmegaConf.resolve(config)
+    assert str(raised.value).startswith(f"ValueError raised while resolving interpolation: {given}{said}")
+
+
 def test_a_run_on_own_data_validates_about_six_times(tmp_path: Path) -> None:
     for rows, steps, every in ((2, "null", 7), (1000, "null", 10), (10_000, "null", 52), (30, "2", 1)):
         file = f"data.train_files={rows_file(tmp_path, rows, str(rows))}"

@@ -18,6 +18,8 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recipe.rerule.schema import shown
+
 MOST_ROWS = 65536
 """More rows than a device can hold in one pass."""
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
@@ -44,6 +46,12 @@ STAGE2_STEPS, VALIDATIONS = 40, 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
 
+def _require_count(key: str, value: object, otherwise: str = "") -> None:
+    """Refuse a value of the setting `key` that no size can follow from. Raises ValueError."""
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{key} is {shown(value)}; set it to a whole number >= 1{otherwise}")
+
+
 def batch_size(rows: int, largest: int) -> int:
     """Prompts a step: the power of two that is at most a quarter of the rows, from 8 to `largest`.
 
@@ -54,14 +62,26 @@ def batch_size(rows: int, largest: int) -> int:
 
 
 def epochs(rows: int, batch: int, least_steps: int, least_epochs: int) -> int:
-    """Passes over the rows that make at least so many steps; the rows over a whole batch are left out."""
+    """Passes over the rows that make at least so many steps; the rows over a whole batch are left out.
+
+    Raises ValueError: the batch, data.train_batch_size, is no count.
+    """
+    _require_count("data.train_batch_size", batch)
     steps_per_epoch = max(1, rows // batch)
     return max(least_epochs, -(-least_steps // steps_per_epoch))
 
 
 def steps(rows: int, batch: int, passes: int, total: int | None = None) -> int:
-    """Steps of a run: `total` where the user gives it (trainer.total_training_steps)."""
-    return passes * (rows // batch) if total is None else total
+    """Steps of a run: `total` where the user gives it (trainer.total_training_steps).
+
+    Raises ValueError: one of the settings is no count.
+    """
+    _require_count("data.train_batch_size", batch)
+    _require_count("trainer.total_epochs", passes)
+    if total is None:
+        return passes * (rows // batch)
+    _require_count("trainer.total_training_steps", total, ", or null (by total_epochs)")
+    return total
 
 
 def stage1_warmup(run_steps: int) -> int:
@@ -150,7 +170,11 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def mini_batch(batch: int, updates: int) -> int:
-    """Prompts of an optimiser step of stage 2, so that a step of `batch` prompts makes `updates` or more."""
+    """Prompts of an optimiser step of stage 2, so that a step of `batch` prompts makes `updates` or more.
+
+    Raises ValueError: the batch, data.train_batch_size, is no count.
+    """
+    _require_count("data.train_batch_size", batch)
     return largest_divisor(batch, max(1, batch // updates))
 
 
@@ -250,6 +274,15 @@ def processor_optimizer(name: str) -> DictConfig | None:
     return OmegaConf.create({"fused": True}) if name in ("Adam", "AdamW") else None
 
 
+def threshold_window(batch: int) -> int:
+    """Groups whose rewards make the threshold: those of the last THRESHOLD_STEPS steps.
+
+    Raises ValueError: the batch, data.train_batch_size, is no count.
+    """
+    _require_count("data.train_batch_size", batch)
+    return batch * THRESHOLD_STEPS
+
+
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:
     """Stage 2's rows a pass of one device: the most up to `limit` that divide its rows of a mini-batch.
 
@@ -293,7 +326,7 @@ def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
 def count_rows(files: str | Sequence[str] | None, most: object = -1) -> int:
     """Rows of the parquet files, or `most` of them (data.train_max_samples) where that is a number above 0.
 
-    Raises ValueError: no file is given, or one cannot be read.
+    Raises ValueError: no file is given, or one cannot be read or has no rows.
     """
     import pyarrow.parquet as pq
 
@@ -305,9 +338,12 @@ def count_rows(files: str | Sequence[str] | None, most: object = -1) -> int:
         if not Path(path).is_file():
             raise ValueError(f"{path}: no such file")
         try:
-            total += pq.read_metadata(path).num_rows
+            rows = pq.read_metadata(path).num_rows
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise ValueError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from None
+        if not rows:
+            raise ValueError(f"{path}: no rows; give a file with rows, or leave it out of data.train_files")
+        total += rows
     return min(total, most) if type(most) is int and most > 0 else total
 
 
@@ -331,6 +367,7 @@ def register() -> None:
         "epochs": epochs,
         "steps": steps,
         "mini_batch": mini_batch,
+        "threshold_window": threshold_window,
         "times": lambda number, factor: number * factor,
         "stage1_warmup": stage1_warmup,
         "stage1_rate": stage1_rate,
