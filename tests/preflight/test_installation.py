@@ -262,6 +262,7 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     [
         (1, "model.path"),
         (2, "actor_rollout_ref.model.path"),
+        *((number, "trainer.default_local_dir") for number in (1, 2)),
         *(("recipe.rerule.unlearn", key) for key in ("model.path", "reference.path", "reinforced.path")),
     ],
 )

@@ -25,8 +25,11 @@ from reward import RewardConfig
 
 _OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
 """What stands before the reason why a size of `sizes` cannot be derived."""
-_IN_HOME = ("model.path", "actor_rollout_ref.model.path", "reference.path", "reinforced.path")
-"""Settings whose ~ is the home folder; verl would take it for a part of a name on the Hub."""
+_IN_HOME = (
+    *("model.path", "actor_rollout_ref.model.path", "reference.path", "reinforced.path"),
+    "trainer.default_local_dir",
+)
+"""Settings whose ~ is the home folder; verl would take it for a part of a name."""
 
 
 @dataclass(frozen=True)

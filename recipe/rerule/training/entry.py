@@ -231,9 +231,10 @@ def explain(error: Exception, command: Command) -> str:
     text = str(error)
     if isinstance(error, OverrideParseException):
         reason = text.splitlines()[0]
-        return (
-            f"{error.override!r} cannot be read as KEY=VALUE ({reason}); put values with brackets in quotes"
-        )
+        instead = "put values with brackets in quotes"
+        if "=~" in str(error.override):
+            instead = "write $HOME in place of ~"
+        return f"{error.override!r} cannot be read as KEY=VALUE ({reason}); {instead}"
     if isinstance(error, MissingConfigException) and (found := re.search(r"find '([^/']+)/([^']*)'", text)):
         known = command.options(found[1]) or sorted(error.options or [])
         return f"{found[1]} is {found[2]!r}; set it to one of {', '.join(known)}"
