@@ -49,6 +49,21 @@ def test_a_finished_stage_1_and_a_marker_of_another_format(tmp_path: Path) -> No
         run_folder.check(tmp_path / "run", 1)
 
 
+def test_a_full_disk_at_the_start_leaves_no_empty_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            run_folder.begin(tmp_path / "run", 1)
+    run_folder.check(tmp_path / "run", 1)
+    run_folder.begin(tmp_path / "run", 1)
+    run_folder.check(tmp_path / "run", 1)
+
+
 MORE = "records/metrics.jsonl global_step_1/data.pt model/config.json notes.txt records/notes.txt config.yaml"
 
 

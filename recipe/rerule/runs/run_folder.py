@@ -130,7 +130,7 @@ def begin(folder: str | Path, stage: Stage) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARKER).exists():
         record = {"format": FORMAT, "format_version": FORMAT_VERSION, "stage": stage}
-        (folder / MARKER).write_text(json.dumps(record) + "\n")
+        io.write(folder / MARKER, json.dumps(record).encode() + b"\n")
 
 
 def keep_identity(folder: str | Path, identity: Mapping[str, Any]) -> None:
