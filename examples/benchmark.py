@@ -302,7 +302,7 @@ def _of_target(given: Settings, name: str) -> list[Part]:
         judging += ["--base-url", variable("BASE_URL"), "--judge-model", judge, "--out", out / name / judged]
         does = f"{about}naturalness, by a judge"
         parts += [stages.part(f"{of}{judged}", does, judging, (out / name / judged).exists())]
-    report = ["recipe.rerule.report", *_reported(given, name), "--data", data, "--out", page, "--overwrite"]
+    report = ["recipe.rerule.report", *_reported(given, name), "--data", data, "--overwrite", "--out", page]
     parts += [stages.part(f"{of}report_{given.name}", f"{about}report", report, False)]
     whole = page.exists() and (not judge or (out / name / judged).exists())
     return [replace(one, finished=True) for one in parts] if whole else parts

@@ -41,13 +41,14 @@ from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.results import base_of, few_facts_note, rows_of
 from recipe.rerule.runs import run_folder
 from recipe.rerule.runs.history import read_config
-from recipe.rerule.unlearning import task_vectors
 
 FILL_IN = "TO BE FILLED IN"
 _STAGE1 = "rejection steering, which is stage 1 of RULE: supervised fine-tuning on refusals"
 _RULE = "RULE: rejection steering, then reinforcement on a refusal boundary"
 _RERULE = f"ReRULE: {_RULE.removeprefix('RULE: ')}, with off-policy replay of rollout groups"
 _UNKNOWN = "not known: the folder holds no record of its training"
+_TASK_VECTOR = "task_vector.json"
+"""What `recipe.rerule.task_vector` writes into its folder."""
 _MOST_NAMES = 5
 _OF_STAGE2 = {
     "advantages": "algorithm.adv_estimator",
@@ -91,7 +92,7 @@ def origin_of(run: Path, step: int | None) -> Origin:
 
     Raises ValueError: the run's configuration is no YAML.
     """
-    if (vector := run / task_vectors.KIND.marker).is_file():
+    if (vector := run / _TASK_VECTOR).is_file():
         made = read_record(vector)
         facts = {"alpha": f"{made['alpha']:g}", "reinforced model": shown_name(made["reinforced"])}
         return Origin("task arithmetic", made["base"], facts)
