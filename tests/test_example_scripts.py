@@ -577,6 +577,11 @@ def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     (out / "report_rule-rerule-npo_gdr.html").write_text("")
     done, commands = script("tofu", ARMS=" rule  rerule npo_gdr ")
     assert (done.returncode, commands) == (0, []), done.stderr
+    # A judge that is asked for after the report has work left.
+    judge = {"JUDGE_MODEL": "j", "BASE_URL": "http://localhost:9/v1"}
+    done, commands = script("tofu", ARMS="rule rerule npo_gdr", **judge)
+    assert [run[0].rpartition(".")[2] for run in commands][-2:] == ["evaluate", "report"], done.stderr
+    assert commands[-2][1] == "judge"
     assert script("tofu", ARMS="rule rerule npo_gdr", SMOKE="0", METHOD_ROWS="answers")[0].returncode == 0
     # What was made from another model or other rows is not taken for this one's.
     for name in ("MODEL", "DATA"):
