@@ -247,6 +247,9 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         ("--lora --platform gpu", "main", "experiment=forget/lora_1gpu", MERGED),
         ("--lora --platform cpu", "main", MERGED, ""),
         ("--lora --method npo", "unlearn", "experiment=custom/lora_1gpu", ""),
+        ("--robust", "unlearn", "method=npo_gdr", "model.path=o/npo_gdr/model"),
+        ("--robust", "sft", "model.path=o/npo_gdr/model", ""),
+        ("--robust", "main", "actor_rollout_ref.model.path=o/stage1/model", ""),
         ("--method po", "unlearn", f"data.alternate=o/data/alternate.parquet {RETAIN}", ""),
         ("--method npo", "unlearn", "method=npo data.forget=o/data/forget_gold.parquet", RETAIN),
         ("--method altpo", "unlearn", "data.alternate=o/data/mismatch.parquet", ""),
@@ -264,7 +267,7 @@ def test_what_the_options_change(words: str, program: str, there: str, absent: s
     found = printed(capsys, "--model", "M", "--out", "o", *words.split())
     assert [word for word in there.split() if word not in found[program]] == []
     assert [word for word in absent.split() if word in found[program]] == []
-    assert ("sft" in found) == ("unlearn" not in found)
+    assert ("sft" in found) == ("unlearn" not in found or "--robust" in words)
     for name, given in found.items():  # all settings exist
         if (hydra := f"recipe.rerule.{name}") in HYDRA:
             composed(hydra, tuple(given[1 + hydra.count(" ") :]))
@@ -417,6 +420,7 @@ def test_attacks_that_fail_end_the_command_before_the_report(chain: Callable[...
         ("--forget-at-most 10", "--forget-at-most 10 is a share, such as 0.1 or 0.9"),
         ("--harmless examples/own_data.csv", "field prompt is missing"),
         ("--method whp", "--method whp needs --set reinforced.path=MODEL"),
+        ("--method po --robust", "--robust: --method po has no stage 1"),
     ],
 )
 def test_what_would_fail_late_is_refused(

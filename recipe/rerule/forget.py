@@ -5,7 +5,7 @@ the model has forgotten and kept (`evaluation.verdict`).
 
 OUT/settings.txt                        what OUT is made with; other settings or rows are refused
 OUT/about.csv                           with --about: the rows that the model writes
-OUT/data, stage1, METHOD                the rows, and a run folder of each training
+OUT/data, npo_gdr, stage1, METHOD       the rows, and a run folder of each training
 OUT/evaluation, over_refusal, attacks, report.html   results
 OUT/PART.log, PART.1.log, ...           all that the command of a part has printed, a file for each start
 
@@ -33,6 +33,8 @@ BROKEN = 3
 """The exit code where the limits are not kept."""
 BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
+_BEFORE, _BEFORE_SETTINGS = "npo_gdr", ("optim.lr=1e-5", "trainer.total_epochs=10")
+"""What --robust trains by before stage 1: those of benchmarks/robust.py."""
 _STAGE1, _TEMPLATE = "stage1:", "data.apply_chat_template_kwargs"
 _NOT_TRAINED = ("data", f"{ABOUT}.answers", "own_answers")
 """Folders of OUT that are made before anything is trained. Answers are kept by question and model."""
@@ -83,6 +85,9 @@ def _parser() -> ArgumentParser:
     add("--named-share", type=float, default=0.0, metavar="X", help=f"{text} (default: %(default)s)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
     add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
+    text = "train by NPO before stage 1 (--method rule, rerule): attacks brought back less from such models "
+    text += "with each of three seeds (docs/real_model.md)"
+    add("--robust", action="store_true", help=text)
     text = "train adapters in place of whole models; not tried: another LoRA setting missed the goal with "
     text += "both seeds (docs/real_model.md)"
     add("--lora", action="store_true", help=text)
@@ -138,16 +143,24 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
 
     adapter = "/lora_1gpu" if options.lora else ""
     cpu = ["platform.bf16=auto"] if platform == "cpu" else []
-    first = [
-        f"experiment=custom{adapter}",
-        f"platform={platform}",
-        *cpu,
-        process.override("model.path", model),
-    ]
+    custom = [f"experiment=custom{adapter}", f"platform={platform}", *cpu]
     folder = process.override("trainer.default_local_dir", run)
+
+    def by(preset: str, settings: Sequence[str]) -> Part:
+        """The training of the model by a method of `unlearn`."""
+        words = ["recipe.rerule.unlearn", f"method={preset}", *custom, process.override("model.path", model)]
+        words += [
+            process.override(f"data.{side}", data / file)
+            for side, file in presets.answer_files(preset).items()
+        ]
+        words += [process.override("trainer.default_local_dir", out / preset)]
+        words += ["checkpoint.save_contents=[hf_model]", *settings]  # without what only a resumed run reads
+        return Part(preset, f"training by {preset}", words, _has_model(out / preset), anew=out / preset)
+
     if method in _REINFORCED:
-        first += [process.override("data.train_files", data / "sft.parquet")]
+        first = [process.override("data.train_files", data / "sft.parquet")]
         first += [process.override("trainer.default_local_dir", stage1), *set1]
+        base, unlearnt = (process.override("model.path", one) for one in (model, out / _BEFORE / "model"))
         second = [f"experiment=forget{adapter}", f"platform={platform}", *cpu]
         second += ["actor_rollout_ref.model.lora.merge=true"] if adapter and cpu else []
         second += ["replay.enable=false"] if method == "rule" else []
@@ -155,25 +168,21 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         second += [process.override("data.val_files", data / "val.parquet"), folder, *set2]
         start, there = "actor_rollout_ref.model.path", _has_model(stage1)
         done = any(b"stage 2 finished: " in log.read_bytes() for log in chain.logs(out, method))
-        check1 = ["recipe.rerule.check", "stage1", *first]
+        check1 = ["recipe.rerule.check", "stage1", *custom, base, *first]
         check2 = ["recipe.rerule.check", "stage2", process.override(start, model), *second]
+        train1 = ["recipe.rerule.sft", *custom, unlearnt if options.robust else base, *first]
         train = ["recipe.rerule.main", process.override(start, stage1 / "model"), *second]
         parts += [
             Part("check_stage1", "check of stage 1", check1, there),
             Part("check_stage2", "check of stage 2", check2, done),
-            Part("stage1", "stage 1: refusals", ["recipe.rerule.sft", *first], there, anew=stage1),
+            *([by(_BEFORE, _BEFORE_SETTINGS)] if options.robust else []),
+            Part("stage1", "stage 1: refusals", train1, there, anew=stage1),
             Part(method, "stage 2: rewards on both sides", train, done),
         ]
         # The last step: on a real model, the best step by validation on few rows was worse.
         models, runs = [f"stage1={stage1 / 'model'}", f"{method}={run}@last"], ["--run", f"{method}={run}"]
     else:
-        files = [
-            process.override(f"data.{side}", data / file)
-            for side, file in presets.answer_files(method).items()
-        ]
-        saved = "checkpoint.save_contents=[hf_model]"  # without what only a resumed run reads
-        words = ["recipe.rerule.unlearn", f"method={method}", *first, *files, folder, saved, *set2]
-        parts += [Part(method, f"training by {method}", words, _has_model(run), anew=run)]
+        parts += [by(method, set2)]
         models, runs = [f"{method}={run / 'model'}"], []
 
     lengths = [one.partition("=")[2] for one in set2 if one.startswith("data.max_response_length=")]
@@ -307,6 +316,8 @@ def _checked(options: argparse.Namespace) -> str:
             raise ValueError(f"--set {one}: --method {options.method} has no stage 1")
         if one.removeprefix(_STAGE1).lstrip("+").startswith("trainer.default_local_dir="):
             raise ValueError(f"--set {one}: --out says where everything goes; leave it out")
+    if options.robust and options.method not in _REINFORCED:
+        raise ValueError(f"--robust: --method {options.method} has no stage 1, before which it trains")
     shares = {"--forget-at-most": options.forget_at_most, "--retain-at-least": options.retain_at_least}
     for option, share in shares.items():
         if not 0 <= share <= 2:
@@ -332,6 +343,7 @@ def _checked(options: argparse.Namespace) -> str:
         **({"generator": f"{options.generator} {options.generator_model}"} if options.generator else {}),
         "rows": io.file_sha256(options.facts) if there else "",
         **{key: getattr(options, key) for key in ("name", "named_share", "method", "lora", "platform")},
+        **({"robust": _BEFORE} if options.robust else {}),
         "set": shlex.join(options.set),
         **({"harmless": io.file_sha256(options.harmless)} if options.harmless else {}),
     }
