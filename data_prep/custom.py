@@ -102,13 +102,12 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         name = file.name if file.name != path.name else f"{file.parent.name}/{file.name}"
         train, probes = rows, _prompts(file, name, options, STREAM)
         sources[name] = sha256_of_file(file)
-    val, most = probes, random.Random(f"val {options.seed}")
+    drawn = probes
     if options.val_share:
-        rest, drawn = _held_out(path, train, options, "val")
-        val = spread(drawn, options.val_rows, most)
-        train = [one for one in train if one in {*rest, *drawn} - {*val}]
-    else:
-        val = spread(probes, options.val_rows, most)
+        train, drawn = _held_out(path, train, options, "val")
+    val = spread(drawn, options.val_rows, random.Random(f"val {options.seed}"))
+    if options.val_share:
+        train = sorted([*train, *(one for one in drawn if one not in val)], key=lambda one: one.index)
     left_out = len({*rows} - {*train} - {*val} - {*probes})
     own = list(train)  # those of --rows-of may name a target already
     if options.rows_of:
