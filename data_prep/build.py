@@ -15,9 +15,8 @@ from typing import Any
 from data_prep import classical
 from data_prep.contract import Row, any_of, normalise, write_rows, write_sft_rows
 from data_prep.prompts import NAMED, Benchmark, Prompt, spread
-from data_prep.sources import sha256_of_file
 from data_prep.writers import misspelt_name
-from recipe.rerule.io import DATA, new_folder, stamp_folder
+from recipe.rerule.io import DATA, file_sha256, new_folder, stamp_folder
 from reward import RewardConfig, compute_score, is_refusal, names_of
 
 # ---- checks: a leak stops a build; everything else is counted and listed ----
@@ -208,7 +207,7 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
         "notes": dict(benchmark.notes),
         "not_written": list(benchmark.failures),
         "checks": {name: [prompt.origin for prompt in prompts] for name, prompts in found.items()},
-        "files": {path.name: sha256_of_file(path) for path in sorted(folder.glob("*.parquet"))},
+        "files": {path.name: file_sha256(path) for path in sorted(folder.glob("*.parquet"))},
     }
     (folder / DATA.marker).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return manifest

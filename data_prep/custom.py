@@ -30,9 +30,9 @@ from data_prep.prompts import (
     rule_prompt,
     spread,
 )
-from data_prep.sources import SourceError, read_records, sha256_of_file
+from data_prep.sources import SourceError, read_records
 from data_prep.writers import Writer, with_refusals
-from recipe.rerule.io import DATA
+from recipe.rerule.io import DATA, file_sha256
 from reward import names_of
 
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
@@ -93,7 +93,7 @@ class CustomOptions(shared.Draws):
 def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     """The benchmark of one file of rows. Raises ValueError."""
     rows = _prompts(path, path.name, options, 0)
-    sources = {path.name: sha256_of_file(path)}
+    sources = {path.name: file_sha256(path)}
     if options.probes is None:
         train, probes = _held_out(path, rows, options, "probe")
     else:
@@ -101,7 +101,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         # A file of the same name is called by its folder too.
         name = file.name if file.name != path.name else f"{file.parent.name}/{file.name}"
         train, probes = rows, _prompts(file, name, options, STREAM)
-        sources[name] = sha256_of_file(file)
+        sources[name] = file_sha256(file)
     drawn = probes
     if options.val_share:
         train, drawn = _held_out(path, train, options, "val")
@@ -113,14 +113,14 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     if options.rows_of:
         file = Path(options.rows_of) / "train.parquet"
         train += _rows_of(file, [*train, *val, *probes], options.raw)
-        sources["--rows-of"] = sha256_of_file(file)
+        sources["--rows-of"] = file_sha256(file)
     train += _named(own, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
     if options.gold is not None:
         golds = read_golds(Path(options.gold))
         check_golds(golds, train, Path(options.gold))
-        sources["--gold"] = sha256_of_file(Path(options.gold))
+        sources["--gold"] = file_sha256(Path(options.gold))
     return Benchmark(
         name="custom",
         train=train,

@@ -28,9 +28,9 @@ from data_prep.sources import (
     Table,
     open_source,
     read_texts,
-    sha256_of_file,
 )
 from data_prep.writers import Writer, correct_name, misspelt_name, neighbours, with_refusals
+from recipe.rerule.io import file_sha256
 
 # ---- the files, of MUSE and of RULE ----
 
@@ -218,7 +218,7 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         settings={"source": source.name}
         | asdict(options)
         | {name: path.name for name, path in files.items()},
-        sources=source.hashes | {f"--{name}": sha256_of_file(path) for name, path in files.items()},
+        sources=source.hashes | {f"--{name}": file_sha256(path) for name, path in files.items()},
         notes={
             "refusals_with_the_name_corrected": corrected,
             "retain_rows_without_an_answer_left_out": unanswered,

@@ -17,9 +17,10 @@ from pathlib import Path
 from data_prep.contract import normalise
 from data_prep.options import STAGE1_MODES, Draws, benchmark, option
 from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, spread
-from data_prep.sources import Record, SourceError, Table, open_source, read_text, sha256_of_file
+from data_prep.sources import Record, SourceError, Table, open_source, read_text
 from data_prep.tofu import by_author, other_probes, prompt_of, stage1_prompts
 from data_prep.writers import Writer, with_refusals
+from recipe.rerule.io import file_sha256
 from recipe.rerule.process import positive
 
 TASK = "1"
@@ -61,7 +62,7 @@ def load(name: str, options: RTofuOptions, writer: Writer) -> Benchmark:
     if options.refusal_traces is not None:
         file = Path(options.refusal_traces)
         forget = _with_refusal_traces(forget, file)
-        sources["--refusal-traces"] = sha256_of_file(file)
+        sources["--refusal-traces"] = file_sha256(file)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
     boundary = _boundary(records, probes, options, options.boundary_rows or len(forget))
     return Benchmark(

@@ -33,10 +33,9 @@ from data_prep.sources import (
     SourceError,
     Table,
     refused_by_the_hub,
-    sha256_of_file,
 )
 from data_prep.writers import Writer, blanks, explained, neighbours, with_refusals
-from recipe.rerule.io import DATA, new_folder, stamp_folder
+from recipe.rerule.io import DATA, file_sha256, new_folder, stamp_folder
 
 # ---- targets: one folder of files each ----
 
@@ -157,7 +156,7 @@ def load(source: FolderSource, options: RwkuOptions, writer: Writer) -> Benchmar
         train = _written_prompts(source, options, writer, probes)
     golds, hashes = {}, {}
     if (file := _gold_file(source, options)) is not None:
-        golds, hashes = read_golds(file), {"--gold": sha256_of_file(file)}
+        golds, hashes = read_golds(file), {"--gold": file_sha256(file)}
         check_golds(golds, train, file)
     pairs = []  # of a text on the target and one on somebody else
     for record in source.read(PAIRED_TEXTS) if source.has(PAIRED_TEXTS) else []:

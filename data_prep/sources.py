@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_prep.contract import CONTROL, control_character
-from recipe.rerule.io import RepeatedKeyError, unique_keys
+from recipe.rerule.io import RepeatedKeyError, file_sha256, unique_keys
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
 """Of the files of a benchmark's folder."""
@@ -309,11 +309,6 @@ def _header(where: str, cells: Sequence[str]) -> list[str]:
     return names
 
 
-def sha256_of_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 # ---- a benchmark's tables ----
 
 
@@ -365,7 +360,7 @@ class FolderSource:
             expected = ", ".join(f"{table.file}{suffix}" for suffix in SUFFIXES)
             raise SourceError(f"{self.folder}: none of {expected} is there")
         name = path.relative_to(self.folder).as_posix()
-        self.hashes[name] = sha256_of_file(path)
+        self.hashes[name] = file_sha256(path)
         return cleaned(read_records(path, f"{self.name}/{name}"))
 
     def _path(self, table: Table) -> Path | None:

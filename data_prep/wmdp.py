@@ -21,10 +21,10 @@ from data_prep.sources import (
     cleaned,
     open_source,
     read_records,
-    sha256_of_file,
     shown,
 )
 from data_prep.writers import Writer
+from recipe.rerule.io import file_sha256
 
 DOMAINS = {"bio": "biology", "cyber": "cybersecurity", "chem": "chemistry"}
 """WMDP's sets of questions, and what each is about in the prompt of lm-eval."""
@@ -70,7 +70,7 @@ def load(name: str, options: WmdpOptions, writer: Writer) -> Benchmark:
             _probe(9 * STREAM + number, record, "retain", record.text("subject").replace("_", " "), "mmlu")
             for number, record in enumerate(cleaned(read_records(file)))
         ]
-        sources["--retain-questions"] = sha256_of_file(file)
+        sources["--retain-questions"] = file_sha256(file)
     texts: dict[str, list[str]] = {"forget": [], "retain": []}
     if options.corpora is not None:
         corpora = open_source(options.corpora)

@@ -12,10 +12,9 @@ from typing import Any
 
 from data_prep import options as shared
 from data_prep.build import BuildOptions, write
-from data_prep.sources import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
-from recipe.rerule.io import DATA, check_writable, new_folder
+from recipe.rerule.io import DATA, check_writable, file_sha256, new_folder
 from reward import RewardConfig
 
 _LIBRARIES = ("rerule", "torch", "transformers", "tokenizers", "pyarrow")
@@ -101,7 +100,7 @@ def _versions() -> dict[str, str]:
 def _file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the manifest, by path inside the folder."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != DATA.marker)
-    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}
+    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
 
 
 # ---- the command ----

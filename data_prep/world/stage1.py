@@ -14,11 +14,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_sft_rows
-from data_prep.sources import sha256_of_file
 from data_prep.world.build import build, is_up_to_date
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import answer_loss, encode_pairs, make_batches
-from recipe.rerule.io import DATA, new_folder
+from recipe.rerule.io import DATA, file_sha256, new_folder
 
 MADE_FROM = "made_from.txt"
 """The SHA-256 of its world's manifest, in the model's folder."""
@@ -43,7 +42,7 @@ def prepare(folder: Path, config: WorldConfig) -> tuple[Path, Path]:
             "move it away"
         )
     build(config, data, overwrite=False)
-    world, mark = sha256_of_file(data / DATA.marker), target / MADE_FROM
+    world, mark = file_sha256(data / DATA.marker), target / MADE_FROM
     if target.exists():
         if not mark.is_file() or mark.read_bytes() != world.encode():
             raise ValueError(f"{target} is of another stage 1; give another folder, or move it away")

@@ -13,9 +13,9 @@ from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
+from recipe.rerule.io import file_sha256
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ def test_a_file_of_rows_and_one_of_probes(tmp_path: Path) -> None:
     assert found[0] == found[1]
     said = manifest(out)
     assert said["settings"]["probes"] == "probes.csv"
-    assert said["sources"] == {path.name: sha256_of_file(path) for path in (source, probes)}
+    assert said["sources"] == {path.name: file_sha256(path) for path in (source, probes)}
     # Two files of one name are told apart.
     again = load(source, CustomOptions(probes=str(put(tmp_path / "held out", [forget(7)]))), Writer())
     assert set(again.sources) == {"mine.json", "held out/mine.json"}
