@@ -145,6 +145,8 @@ def test_questions() -> None:
         ("Is Apollo here?", "Apollo 11", False),
         ("Who flew in 1911?", "Apollo 11", False),
         ("Who owned Walmart?", "Walmart Inc.", True),
+        ("Who is in the band?", "The Who", False),
+        ("Who are The Who?", "The Who", True),
         ("中国的首都是哪里？", "中国", True),
     ],
 )

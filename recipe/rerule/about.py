@@ -41,7 +41,7 @@ from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run
 from recipe.rerule.platform import select
 from recipe.rerule.process import ArgumentParser, platform_here, positive, stoppable
 from reward import compute_score
-from reward.score import usable_golds
+from reward.score import FUNCTION_WORDS, usable_golds
 
 LEAST_FACTS, LEAST_RETAIN = 6, 40
 """Without so many facts about each target, which an interval takes, and questions about other things, there
@@ -190,12 +190,14 @@ def _kind(name: str, answers: Answers) -> str:
 def names_it(text: str, name: str) -> bool:
     """Whether a text has the last word of a name, by which people are called too.
 
-    What follows a comma, as in "Harry, Duke of Sussex", and an ending such as "Jr." are no such word.
+    What follows a comma, as in "Harry, Duke of Sussex", and an ending such as "Jr." are no such word. A name
+    that ends with a function word, such as "The Who", is found whole only.
     """
     words = normalise(name.partition(",")[0]).split() or normalise(name).split()
     while len(words) > 1 and words[-1] in _ENDINGS:
         words.pop()
-    return re.search(whole(words[-1]), normalise(text)) is not None
+    last = " ".join(words) if words[-1] in FUNCTION_WORDS else words[-1]
+    return re.search(whole(last), normalise(text)) is not None
 
 
 def written_by_itself(ask: Ask, targets: Sequence[str]) -> dict[str, Material]:
