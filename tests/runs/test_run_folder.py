@@ -270,3 +270,13 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: A
     with run_folder.held(tmp_path):
         pass
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path} cannot be locked (No locks available)")
+
+
+def test_what_a_run_was_started_with_is_written_once(tmp_path: Path) -> None:
+    run_folder.begin(tmp_path, 2)
+    marker = tmp_path / run_folder.MARKER
+    for hashes, written in ((["ab"], True), (["ab"], False), (["cd"], True)):
+        before = marker.stat().st_ino  # each write is a new file
+        run_folder.keep_identity(tmp_path, {"data.train_files": hashes})
+        assert (marker.stat().st_ino != before) == written
+        assert run_folder.identity_of(tmp_path) == {"data.train_files": hashes}

@@ -134,9 +134,13 @@ def begin(folder: str | Path, stage: Stage) -> None:
 
 
 def keep_identity(folder: str | Path, identity: Mapping[str, Any]) -> None:
-    """Say what the run was started with, in a folder that `begin` has made. Raises OSError."""
+    """Say what the run was started with, in a folder that `begin` has made. Raises OSError.
+
+    A file that says so already stays as it is: a finished run that is started again changes nothing.
+    """
     marker = Path(folder) / MARKER
-    io.write(marker, json.dumps({**read_record(marker), "identity": dict(identity)}).encode() + b"\n")
+    if identity_of(folder) != identity:
+        io.write(marker, json.dumps({**read_record(marker), "identity": dict(identity)}).encode() + b"\n")
 
 
 def identity_of(folder: str | Path) -> dict[str, Any]:
