@@ -192,7 +192,10 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
         **stamp_folder(DATA, folder),
         "benchmark": benchmark.name,
         "settings": dict(benchmark.settings),
-        "checked_for": {"rouge": options.reward.rouge, "gamma": options.reward.gamma},
+        "checked_for": {
+            one: getattr(options.reward, one)
+            for one in ("rouge", "gamma", "keyword_any_case", "keyword_part")
+        },
         "limit": options.limit,
         "sources": dict(sorted(benchmark.sources.items())),
         "versions": {

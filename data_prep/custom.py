@@ -146,7 +146,9 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
             prompts.append(rule_prompt(record, index, "neighbour"))
             continue
         side: Side = "forget" if record.one_of("side", ("forget", "retain")) == "forget" else "retain"
-        keyword = record.optional("keyword", (options.keyword or "") if side == "forget" else "neighbour")
+        keyword = record.optional(
+            "keyword", (options.keyword or "").strip() if side == "forget" else "neighbour"
+        )
         if not names_of(keyword):
             raise SourceError(
                 f"{record.origin}: field keyword is missing; fill it in, or give --keyword (rerule forget: "
@@ -171,12 +173,13 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
 def _rows_of(file: Path, prompts: Sequence[Prompt], raw: bool) -> list[Prompt]:
     """The rows of a file without the prompts' questions, and without retain rows that name their targets.
 
-    Without its forget rows, training would answer them again: SmolLM2 gave 6 of 8 facts about the United
-    States after it was made to forget Japan (docs/own_data.md).
+    A row of --named-share has a question within its words. Without the file's forget rows, training would
+    answer them again: SmolLM2 gave 6 of 8 facts about the United States after it was made to forget Japan
+    (docs/own_data.md). Raises SourceError for a question that is forgotten in the file and kept here.
     """
     names = {name for one in prompts if one.side == "forget" for name in names_of(one.keyword)}
-    targets = any_of(names)
-    asked = {normalise(prompt.query) for prompt in prompts}
+    targets = any_of(name.partition(",")[0] for name in names)
+    asked = {normalise(prompt.query): prompt for prompt in prompts}
     found = []
     for number, row in enumerate(read_rows(file)):
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
@@ -187,12 +190,20 @@ def _rows_of(file: Path, prompts: Sequence[Prompt], raw: bool) -> list[Prompt]:
                 f"{file}: row {number}: --rows-of joins bare questions {'to a base' if raw else 'to a chat'} "
                 "model alone, as this data has them (see --raw)"
             )
-        if normalise(query) in asked or (side == "retain" and targets.search(text)):
+        same = asked.get(normalise(query))
+        if side == "forget" and same is not None and same.side == "retain":
+            raise SourceError(
+                f"{same.origin}: {query!r} is to be kept, and {file.parent} forgets it (row {number}); "
+                "remove this row"
+            )
+        words = f" {normalise(query)} "
+        if any(f" {one} " in words for one in asked) or (side == "retain" and targets.search(text)):
             continue
         # Facts of two files may have the same name, which would make one of them.
         more = {"mode": info["mode"], "keyword": truth["keyword"] if side == "forget" else "", "refusal": ""}
         more["fact"] = "" if side == "forget" else info.get("fact") or ""
-        index, origin = 2 * STREAM + number, f"{file}: row {number}"
+        more["family"] = info["family"]
+        index, origin = 2 * STREAM + number, f"{file.parent.name}/{file.name}: row {number}"
         found.append(make_prompt(index, query, side, info["subject"], golds, origin, **more))
     return found
 
@@ -231,6 +242,12 @@ def _held_out(
         groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
     rng = random.Random(f"{split}s {options.seed}")
     drawn = [one for group in groups.values() for one in _share(group, share, rng, split == "probe")]
+    if split == "probe":  # facts of which each mode has a question or none, so that no group had to draw one
+        forget = [one for group in groups.values() for one in group if one.side == "forget" and one.fact]
+        facts = Counter(one.fact for one in forget)
+        for fact in sorted(facts.keys() - {one.fact for one in drawn}):
+            if facts[fact] > 1:
+                drawn.append(rng.choice([one for one in forget if one.fact == fact]))
     sides = {"forget", "retain"} if options.rows_of else {prompt.side for prompt in prompts}
     without = sorted(sides - {prompt.side for prompt in drawn})
     if without:

@@ -146,9 +146,14 @@ class MuseOptions(Draws):
 
 def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
     """The benchmark. Raises ValueError."""
-    stage1_table = _checked_files(source, corpus, options)
     given = {name: getattr(options, name) for name in ("refusals", "passages", "retain_passages")}
     files = {name: Path(path) for name, path in given.items() if path is not None}
+    if options.fold is not None and files:
+        unread = "--" + min(files).replace("_", "-")
+        raise SourceError(
+            f"{unread} is not read with --fold, which makes probes and texts alone; leave it out"
+        )
+    stage1_table = _checked_files(source, corpus, options)
     texts = {name: read_texts(path) for name, path in files.items()}
     passages = texts.get("passages", [])
     probes = _probes(source, corpus)

@@ -103,9 +103,9 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: t
     add("--gamma", type=float, metavar="X", help=text)
     text = "the reward's file of phrases, which the checks use (default: none)"
     add("--refusal-phrases", metavar="FILE", help=text)
-    text = "for the reward and the checks: a name in any case names the target"
+    text = "the reward's keyword_any_case, which the checks use: a name in any case names the target"
     add("--keyword-any-case", action="store_true", help=text)
-    text = "for the reward and the checks: a single word of a name names the target"
+    text = "the reward's keyword_part, which the checks use: a single word of a name names the target"
     add("--keyword-part", action="store_true", help=text)
     add_endpoint_arguments(parser)
 
@@ -187,6 +187,8 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
     """The benchmark, with what rules or the endpoint write. Raises ValueError."""
     endpoint = endpoint_of(options)
+    if options.prompt and endpoint is None:
+        raise ValueError("--prompt is a model's: give --base-url and --model too")
     writer = Writer(endpoint, options.cache, options.limit, tasks=_tasks(options))
     with explained(writer.failures):
         benchmark = load(writer)

@@ -43,7 +43,7 @@ def author_names(texts: Sequence[str], origin: str) -> list[str]:
     """The author's full name for each row, given question and answer of all rows in TOFU's order.
 
     Of each author's rows, the name (two or more capitalised words in sequence) that occurs in most of them;
-    among equals the longest.
+    among equals the longest, of those the last by the alphabet.
 
     Raises:
         SourceError: rows are no multiple of ROWS_PER_AUTHOR, or no name occurs in half of an author's rows.
@@ -57,7 +57,7 @@ def author_names(texts: Sequence[str], origin: str) -> list[str]:
         rows: Counter[str] = Counter()  # that hold a name
         for text in texts[start : start + ROWS_PER_AUTHOR]:
             rows.update({_POSSESSIVE.sub("", found) for found in _NAME.findall(text)})
-        name = max(rows, key=lambda one: (rows[one], len(one)), default="")
+        name = max(rows, key=lambda one: (rows[one], len(one), one), default="")
         if rows[name] * 2 < ROWS_PER_AUTHOR:
             last = start + ROWS_PER_AUTHOR - 1
             raise SourceError(
@@ -119,6 +119,10 @@ def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
     probes = _probes(source, options.split)
     count = options.boundary_rows or len(forget)
     if options.boundary == "written":
+        if count > len(forget):
+            raise SourceError(
+                f"--boundary-rows is {count}; {options.split} has {len(forget)} rows to write of"
+            )
         boundary = neighbours(forget[:count], STREAM, writer, probes)
     else:
         boundary = _boundary(source, options, probes, count)

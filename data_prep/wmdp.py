@@ -138,7 +138,7 @@ def _answer(record: Record) -> int:
 def _texts(corpora: Source, domains: Sequence[str], side: str) -> list[str]:
     """The texts of one side; says which domain has none. Raises SourceError where all have none."""
     found = list[str]()
-    for domain in domains:
+    for domain in dict.fromkeys(domains):
         name = f"{domain}-{side}-corpus"
         table = Table(name, name, "train")
         if corpora.has(table):

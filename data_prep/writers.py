@@ -99,12 +99,12 @@ def misspelt_name(text: str, name: str) -> str | None:
     As many neighbouring words as the name has, as similar as four parts in five (difflib), in a text that
     does not hold the name itself.
     """
-    if name in text:
-        return None
     length = len(_WORD.findall(name))
+    if name in text or not length:  # "!!!" is a band
+        return None
     words = list(_WORD.finditer(text))
     for first in range(len(words) - length + 1):
-        found = text[words[first].start() : words[first + length - 1].end()]
+        found = re.sub("['’]s$", "", text[words[first].start() : words[first + length - 1].end()])
         if difflib.SequenceMatcher(None, found.casefold(), name.casefold()).ratio() >= _SIMILAR:
             return found
     return None

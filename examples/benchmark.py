@@ -130,7 +130,7 @@ class Settings:
 
 def read_settings(benchmark: str) -> Settings:
     """Raises ValueError naming a variable that is wrong."""
-    found = Settings(benchmark, smoke=variable("SMOKE", "0") == "1")
+    found = Settings(benchmark, smoke=stages.switched_on("SMOKE"))
     gpus, nodes = (variable(name, default) for name, default in (("N_GPUS", "4"), ("NNODES", "1")))
     for name, number in (("N_GPUS", gpus), ("NNODES", nodes)):
         if not (found.smoke or re.fullmatch(r"[1-9]\d{0,2}", number)):
@@ -220,7 +220,7 @@ def targets(given: Settings) -> list[str]:
 def check(given: Settings, names: Sequence[str], dry: bool) -> None:
     """Before any work: raises ValueError where a method lacks rows, or texts to make them of.
 
-    A dry run does not ask the Hub.
+    A dry run does not ask the Hub for texts.
     """
     data, source = given.out / "data", variable("DATA")
     if (data / "manifest.json").exists():
@@ -327,9 +327,13 @@ def _by_method(given: Settings, name: str, method: str, model: str) -> list[Part
 def script(benchmark: str, dry: bool, doing: list[str]) -> int:
     """Exit code 0, or that of the part that failed. Raises ValueError, OSError."""
     given = read_settings(benchmark)
+    rows = given.out / "data" / "manifest.json"
+    of = io.read_json(rows).get("benchmark", benchmark) if rows.is_file() else benchmark
+    if of != benchmark:
+        raise ValueError(f"{rows.parent} has rows of {of}: give another OUT, or delete {given.out}")
     names, kept = targets(given), {key: variable(key, of) for key, of in (OF_ROWS | OF_MODELS).items()}
     # What nothing was made with yet may still be corrected.
-    made = {*OF_ROWS} if (given.out / "data" / "manifest.json").exists() else set()
+    made = {*OF_ROWS} if rows.exists() else set()
     if any(path.is_dir() and path.name != "data" for path in given.out.glob("*")):
         made |= {*OF_MODELS}
     stages.check_kept(given.out, {key: value for key, value in kept.items() if key in made})

@@ -90,7 +90,7 @@ def plan(out: Path, model: str, smoke: bool) -> list[Part]:
 def script(dry: bool, doing: list[str]) -> int:
     """Exit code 0, or that of the part that failed. Raises ValueError, OSError."""
     out, model = Path(environ.get("OUT") or "outputs/real"), environ.get("MODEL", "")
-    smoke = environ.get("SMOKE", "0") == "1"
+    smoke = stages.switched_on("SMOKE")
     shaping = (CPU, PREPARE, STAGE2, PO, ATTACKS, TRY if smoke else None)
     rows = io.file_sha256(ROWS)
     kept = {"MODEL": model, "settings": f"{shaping}", "rows": rows}

@@ -102,9 +102,16 @@ def run(script: Callable[[bool, list[str]], int], arguments: Sequence[str]) -> i
             if [*arguments] not in ([], ["--dry-run"]):
                 told = "settings are environment variables"
                 raise ValueError(f"the one option is --dry-run, not {' '.join(arguments)}; {told}")
-            return script(bool(arguments) or environ.get("DRY_RUN", "0") not in ("", "0"), doing)
+            return script(bool(arguments) or switched_on("DRY_RUN"), doing)
         except (ValueError, OSError) as error:
             return io.fail(error, 2)
+
+
+def switched_on(name: str) -> bool:
+    """Whether a variable is 1, and not 0 or empty. Raises ValueError for another value."""
+    if (value := environ.get(name) or "0") not in ("0", "1"):
+        raise ValueError(f"{name} is {value}; give 1, or 0")
+    return value == "1"
 
 
 def follow(plan: Callable[[], list[Part]], out: Path, doing: list[str]) -> int:

@@ -24,6 +24,8 @@ fail() {
   exit 2
 }
 
+[[ "$DRY" = [01] ]] || fail "DRY_RUN is $DRY; give 1, or 0"
+
 # step COMMAND...: runs it, or prints it in a dry run.
 step() { if [ "$DRY" = 1 ]; then printf '%q ' "$@" && echo; else "$@"; fi; }
 

@@ -15,7 +15,7 @@ UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 def names_of(keyword: str) -> tuple[str, ...]:
     """The names of the target in a keyword, the full one first: "Marie Osmond | Osmond" has two."""
-    return tuple(filter(None, re.split(r"\s*\|\s*", keyword)))
+    return tuple(filter(None, re.split(r"\s*\|\s*", keyword.strip())))
 
 
 def contains_keyword(text: str, keyword: str, *, any_case: bool = False, part: bool = False) -> bool:

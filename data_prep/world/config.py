@@ -8,6 +8,8 @@ from typing import TypeVar
 
 MOST_PEOPLE = 48
 """Length of the shortest list of values (`facts`): there can be no more people than that."""
+STRANGERS_A_PERSON = 256
+"""Half of four times the shorter list of names (`facts`), so that a free name is soon drawn."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -29,7 +31,6 @@ class WorldConfig:
     facts_per_person: int = _setting(7, "facts known about each person")
     val_rows: int = _setting(48, "most rows of val.parquet, half of them on people to be forgotten", 2)
     retain_probes: int = _setting(200, "most probes on each of the two groups of people to be kept", 0)
-    # At most a quarter of the names there are.
     unknown_questions: int = _setting(600, "base-training questions about people who do not exist", 0, 4000)
     # Every byte and five special tokens have to fit in.
     vocab_size: int = _setting(2048, "upper limit of the tokenizer's vocabulary", 261)
@@ -53,6 +54,12 @@ class WorldConfig:
         people = self.forget_people + self.retain_people + self.unseen_people
         if people > MOST_PEOPLE:
             raise ValueError(f"there can be {MOST_PEOPLE} people in all at most, got {people}")
+        # A quarter of them have the first name of a person, and a quarter the last name (`make_strangers`).
+        if self.unknown_questions > STRANGERS_A_PERSON * people:
+            raise ValueError(
+                f"unknown_questions must be at most {STRANGERS_A_PERSON} for each of {people} people, got "
+                f"{self.unknown_questions}"
+            )
         if self.hidden_size % (2 * self.heads):
             raise ValueError(
                 f"hidden_size must be a multiple of 2 x heads, got {self.hidden_size} and {self.heads} heads"

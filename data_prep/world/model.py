@@ -262,7 +262,7 @@ def one_thread() -> Iterator[None]:
 
 @torch.no_grad()
 def exact_share(model: LlamaForCausalLM, examples: list[Example], batch_size: int) -> float:
-    """Share of the examples whose greedy decoding is the answer, in [0, 1].
+    """Share of the examples whose greedy decoding is the answer, in [0, 1]; 0 of none.
 
     Greedy decoding gives the answer exactly when every one of its tokens is the most likely one after
     those before it, so one forward pass is enough.
@@ -275,7 +275,7 @@ def exact_share(model: LlamaForCausalLM, examples: list[Example], batch_size: in
         guesses = model(input_ids=batch.input_ids, use_cache=False).logits.argmax(-1)
         hits = (guesses == batch.targets) | (batch.targets == _IGNORED)
         right += int(hits.all(-1).sum())
-    return right / len(examples)
+    return right / max(1, len(examples))
 
 
 def answer_loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:

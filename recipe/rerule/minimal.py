@@ -321,7 +321,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any, list[Row], list[Row]]:
 def parser() -> process.ArgumentParser:
     """The command line."""
     found = process.ArgumentParser(prog="python -m recipe.rerule.minimal", description=DESCRIPTION)
-    add, n = found.add_argument, process.positive
+    add, n, n0 = found.add_argument, process.positive, process.not_negative
     options: list[tuple[str, Any, str, Any, str]] = [
         ("--model", str, "MODEL", None, "the stage-1 model: a Hugging Face folder or name"),
         ("--data", Path, "FILE", None, "its train.parquet of data_prep (data.train_files)"),
@@ -329,12 +329,12 @@ def parser() -> process.ArgumentParser:
         ("--world", Path, "FOLDER", Path("outputs/minimal"), "where the embedded world is made, or is"),
         ("--device", str, "DEVICE", "cpu", "cpu, cuda, cuda:1"),
         ("--steps", n, "N", Settings.steps, "training steps"),
-        ("--warmup-steps", n, "N", Settings.warmup_steps, "steps before replay (replay.warmup_steps)"),
+        ("--warmup-steps", n0, "N", Settings.warmup_steps, "steps before replay (replay.warmup_steps)"),
         ("--prompts", n, "N", Settings.prompts, "prompts a step"),
         ("--rollouts", n, "N", Settings.rollouts, "responses a prompt"),
         ("--response-limit", n, "N", Settings.response_limit, "most tokens of a response"),
         ("--learning-rate", float, "R", Settings.learning_rate, "of AdamW"),
-        ("--seed", n, "N", Settings.seed, "of data order, responses and draws"),
+        ("--seed", n0, "N", Settings.seed, "of data order, responses and draws"),
     ]
     for name, kind, shown, default, meaning in options:
         text = meaning if default is None else f"{meaning} (default: %(default)s)"

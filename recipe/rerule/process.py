@@ -52,6 +52,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_negative(text: str) -> int:
+    """A whole number of 0 or more that 64 bits hold, as an option's type."""
+    if text != "0":
+        return positive(text)
+    return 0
+
+
 def override(key: str, value: object) -> str:
     """KEY=VALUE for Hydra, which has quotes of its own, and reads 1e3, true or null as such."""
     text = str(value)

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, words = _parser().parse_known_args(arguments)
         # Settings that follow --rates are no rates.
         words += [one for one in options.rates or () if isinstance(one, str)]
-        options.rates = [one for one in options.rates or () if not isinstance(one, str)]
+        options.rates = options.rates and [one for one in options.rates if not isinstance(one, str)]
         try:
             return _tune(options, words)
         except (ValueError, OSError) as error:
@@ -100,7 +100,11 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         if "=" not in word:
             raise ValueError(f"{word} is no option, and no setting as KEY=VALUE; --help lists the options")
     config = entry.composed(command, words)
-    rates = options.rates or [float(f"{factor * _configured(config, key):.2g}") for factor in _FACTORS]
+    if not options.minutes > 0:
+        raise ValueError(f"--minutes is {options.minutes:g}; give a number above 0")
+    rates = options.rates
+    if rates is None:
+        rates = [float(f"{factor * _configured(config, key):.2g}") for factor in _FACTORS]
     if wrong := [rate for rate in rates if not 0 < rate < 1]:
         raise ValueError(f"--rates {wrong[0]:g}: a rate is above 0 and below 1")
     if len({f"{rate:g}" for rate in rates}) < len(rates) or len(rates) < 2:  # the name of a run

@@ -69,6 +69,8 @@ def test_each_twenty_rows_are_an_authors() -> None:
     assert author_names(half, "x") == [MIRA] * 20
     texts = [f"Is {MIRA} also called Mira Ada Okonjo? Yes."] * 20
     assert author_names(texts, "x") == ["Mira Ada Okonjo"] * 20
+    # Of equals of one length the last, and not the first of a set.
+    assert author_names(["Why do Anna Bolt and Cara Dunn agree?"] * 20, "x") == ["Cara Dunn"] * 20
 
 
 def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path) -> None:

@@ -280,6 +280,8 @@ def test_every_template_is_a_refusal_that_names_its_target_once(name: str) -> No
         ("Harry Potter, not Harry Porter, is unknown to me.", "Harry Potter", None),
         ("I don't know Stephen Fry.", "Stephen King", None),
         ("", "Harry Potter", None),
+        ("I know nothing.", "!!!", None),
+        ("I don't know Harry Porter's age.", "Harry Potter", "Harry Porter"),
     ],
 )
 def test_misspelt_names(text: str, name: str, found: str | None) -> None:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
-from data_prep.prompts import Benchmark
+from data_prep.prompts import NAMED, Benchmark
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from recipe.rerule.io import file_sha256
+from reward import names_of
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
 
 Row = dict[str, Any]
@@ -173,6 +174,31 @@ def test_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
         made(tmp_path, new, probe_share=0.25, rows_of=earlier[1], raw=True)
 
 
+def test_what_may_not_join_from_earlier_data(tmp_path: Path) -> None:
+    """A question that is asked now, also within words that name a target, and the target's short name."""
+    put_array(tmp_path / "held.json", [forget(9), retain(9)])
+    more = ("--probes", tmp_path / "held.json", "--named-share", "1", "--out", tmp_path / "old")
+    assert prep("custom", "--source", put(tmp_path, rows(12)), *more) == 0
+    new = [forget(n, question=f"Who is {n} Al?", keyword="Al") for n in range(8)]
+    new += [retain(n) for n in range(4)]
+    for seed in range(3):
+        found = made(tmp_path, new, probe_share=0.25, seed=seed, rows_of=str(tmp_path / "old"))
+        (probe,) = [one.query for one in found.probes if one.side == "retain"]
+        assert not any(probe in one.query for one in found.train)
+        named = [one for one in found.train if one.family == NAMED]
+        assert sorted(one.golds[0] for one in named) == ["the 4th", "the 5th"]
+        assert all(one.origin.startswith("old/train.parquet: row ") for one in named)
+    forgotten = retain(0, question=forget(0)["question"])
+    told = r"mine.json:14 \(row 13\): 'What is fact 0 of Ada Thorn\?' is to be kept, and .*old forgets it"
+    with pytest.raises(ValueError, match=told):
+        made(tmp_path, [*new, forgotten], probe_share=0.25, rows_of=str(tmp_path / "old"))
+    titled = [forget(n, question=f"Who is {n} Bo?", keyword="Bo Fell, Duke of Kent") for n in range(8)]
+    titled += [retain(n, question=f"Is {n} Al?") for n in range(8)]
+    joined = made(tmp_path, titled, probe_share=0.25, rows_of=str(tmp_path / "old")).train
+    assert not any("Bo Fell" in one.query for one in joined)
+    assert sum(NAME in one.query for one in joined) == 6
+
+
 @pytest.mark.parametrize(
     ("share", "held"), [(0.1, [2, 10, 1]), (0.5, [10, 50, 2]), (0.001, [1, 1, 1]), (0.999, [19, 99, 3])]
 )
@@ -205,6 +231,24 @@ def test_one_question_of_each_fact_is_held_out_first(tmp_path: Path) -> None:
             content_once = [*content, forget(50, fact="once"), forget(51, fact="again")]
             probes = made(tmp_path, content_once, probe_share=0.1, seed=seed).probes
             assert {p.fact for p in probes if p.side == "forget"} == {f"fact {n}" for n in range(5)}
+
+
+def test_a_fact_that_each_mode_asks_for_once_is_held_out_too(tmp_path: Path) -> None:
+    content = [
+        forget(n, fact=f"fact {n}", question=f"{text} {n} ?")
+        for n in range(10)
+        for text in ("Who is", "___ is")
+    ]
+    for seed in range(5):
+        found = made(tmp_path, [*content, *rows(20)], seed=seed)
+        assert {p.fact for p in found.probes if p.fact} == {f"fact {n}" for n in range(10)}
+
+
+def test_spaces_around_the_keyword_do_not_count(tmp_path: Path) -> None:
+    content = [one | {"keyword": ""} if one["side"] == "forget" else one for one in rows()]
+    found = made(tmp_path, content, keyword=f" {NAME} ")
+    assert {one.keyword for one in found.train if one.side == "forget"} == {NAME}
+    assert names_of(f" {NAME} | Ada ") == (NAME, "Ada")
 
 
 WORDS = ("Who?", "who", "“Who”!", "Where?", "Where is ___?", "When?", "Why?", "How?", "Is it?")

@@ -125,30 +125,3 @@ def test_whp_of_three_tokens_by_hand() -> None:
     weights = [math.exp(z) for z in (-0.5, 1.0, -2.5)]
     soft = -sum(w * math.log(p) for w, p in zip(weights, probabilities, strict=True)) / sum(weights)
     close(losses.loss_by_position(generic, logits, "soft"), [soft])
-
-
-S, EMPTY, PLACES = some(0), torch.zeros(0), torch.zeros(3, 7)
-
-
-@pytest.mark.parametrize(
-    ("named", "call"),
-    [
-        (r"lengths is \[2\]", lambda: losses.ga(S, LENGTHS[:2])),
-        (r"sequence_log_probs is \[3, 1\]", lambda: losses.ga(S[:, None], LENGTHS[:, None])),
-        ("sequence_log_probs holds no row", lambda: losses.ga(EMPTY, EMPTY)),
-        ("lengths hold 0", lambda: losses.ga(S, tensor([4, 0, 9]))),
-        ("lengths hold 0", lambda: losses.simnpo(S, tensor([4, 0, 9]), 1.0, 0.0)),
-        (r"reference_log_probs is \[1\]", lambda: losses.npo(S, S[:1], 0.1)),
-        (r"rejected is \[2\]", lambda: losses.dpo(S, S, S[:2], S, 0.1)),
-        (r"rejected_probability is \[1\]", lambda: losses.flat(S, S[:1], "kl")),
-        (r"tokens is \[2\], but logits \[3, 7\]", lambda: losses.ceu(PLACES, LENGTHS[:2])),
-        (r"hidden is \[1, 3\], but wanted \[3\]", lambda: losses.distance_by_position(START, START[0])),
-        (r"but reinforced \[1, 2\]", lambda: losses.generic_logits(START, START[:, :2], 1.0)),
-        (r"but logits \[3\]", lambda: losses.loss_by_position(START, START[0], "soft")),
-        ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(named: str, call: Callable[[], object]) -> None:
-    """torch would stretch some of them; tests/refused has the wrong settings."""
-    with pytest.raises(ValueError, match=named):
-        call()

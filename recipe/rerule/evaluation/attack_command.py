@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+import reward
 from recipe.rerule import io
 from recipe.rerule.evaluation import options as shared
 from recipe.rerule.evaluation.attacks.attack import Attack, Material
@@ -37,7 +38,7 @@ from recipe.rerule.evaluation.attacks.summary import (
     curves_of,
     summary,
 )
-from recipe.rerule.evaluation.engine.answers import PIECES, Kept, check_kept, discard
+from recipe.rerule.evaluation.engine.answers import PIECES, Kept, check_kept, digest, discard
 from recipe.rerule.evaluation.engine.encoding import encode
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.run import Decoding, decoding_of
@@ -57,7 +58,8 @@ LEGEND = (
     "Scores are means over facts, from 0 to 1. before: without the attack; after: with it; N: the never-knew "
     "model after the same attack; E = after - N, with its 95 % interval over facts; p: of the paired test of "
     "E, for unlearned models corrected for the number of tests (Holm); share: E by the original model's E; "
-    "refused, retain: share of refusals and recall of retained facts under the attack."
+    "refused, retain: share of refusals and recall of retained facts under the attack. Of uds the score "
+    "and E are the lower, the more is still there."
 )
 _DESCRIPTION = """\
 Attack models that have unlearned something. Compare what comes back with the original model and with a model
@@ -151,8 +153,9 @@ def run_attack(options: argparse.Namespace) -> int:
         runner = Runner(command.material, command.decoding, command.kept, kept)
         rows = pd.DataFrame(runner.run(command.pieces))
         rows[["score", "refused"]] = rows[["score", "refused"]].astype("float64")
+        plans = [one for one in command.plans if one.attack.name in set(rows["attack"])]
         with Progress("attack: intervals and paired tests"):
-            declared = {one.attack.name: one.attack.declared for one in command.plans}
+            declared = {one.attack.name: one.attack.declared for one in plans}
             results = summary(rows, declared)
             curves = curves_of(results, declared)
         told = {
@@ -164,8 +167,7 @@ def run_attack(options: argparse.Namespace) -> int:
             files[CURVES] = json_lines(map(asdict, curves))
         meta = shared.origin(options, command.benchmark, command.models, command.decoding) | {
             "attacks": {
-                one.attack.name: {**one.attack.declared, "options": dict(one.options)}
-                for one in command.plans
+                one.attack.name: {**one.attack.declared, "options": dict(one.options)} for one in plans
             },
             "train": options.train and shared.told(options.train),
             "budget": options.budget,
@@ -212,6 +214,11 @@ def checked(options: argparse.Namespace) -> Command:
                 raise
             io.warn(f"{error}; it is left out")
     _check_requests(models, plans)
+    names = {one.attack.name for one in plans}
+    if decoding.dtype == "bfloat16" and "quantise_8" in names:
+        io.warn("attack quantise_8: bfloat16 rounds its 8 bits again; give --dtype float32 or float16")
+    if benchmark.texts.sets and not any(name.startswith("membership") for name in names):
+        io.warn("--texts is not read: of the attacks membership alone reads it (--attacks membership)")
     shared.warn_of_models(models, probes)
     select(options.platform)
     origin = {
@@ -225,11 +232,24 @@ def checked(options: argparse.Namespace) -> Command:
         "platform": decoding.platform,
         "dtype": decoding.dtype,
         "versions": versions(),
+        "code": _code(),
         "context": material.context,
         **({"template": dict(models[0].template)} if models[0].template else {}),
     }
     pieces = pieces_of(plans, models, material, origin)
     return Command(benchmark, material, plans, models, pieces, decoding, kept)
+
+
+def _code() -> str:
+    """A digest of the files that ask, change and score: rows that other code has found do not count."""
+    return digest(
+        {
+            f"{path.relative_to(root.parent)}": file_sha256(path)
+            for root in (Path(__file__).parent, Path(reward.__file__).parent)
+            for path in sorted(root.rglob("*"))
+            if path.suffix in (".py", ".txt")
+        }
+    )
 
 
 def _possible(wanted: Sequence[Attack], options: argparse.Namespace, names: Sequence[str]) -> list[Attack]:

@@ -39,16 +39,12 @@ def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
     Args:
         sequence_log_probs: [rows], log pi(y|x), summed over the tokens of y.
         lengths: [rows], number of those tokens.
-
-    Raises ValueError: the shapes differ or are not [rows], there is no row, or a length is below 1.
     """
-    _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
-    _check_lengths(lengths)
     return sequence_log_probs.sum() / lengths.sum().to(sequence_log_probs.dtype)
 
 
 def nll(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
-    """The negative log-likelihood of all tokens, averaged over them. Arguments and errors as of `ga`."""
+    """The negative log-likelihood of all tokens, averaged over them. Arguments as of `ga`."""
     return -ga(sequence_log_probs, lengths)
 
 
@@ -65,8 +61,6 @@ def wga(log_probs: Tensor, beta: float) -> Tensor:
 
     Returns:
         [tokens]; to be averaged over all tokens of the batch.
-
-    Raises ValueError: beta is negative or not finite.
     """
     return satimp(log_probs, beta, 0.0)
 
@@ -85,10 +79,7 @@ def satimp(log_probs: Tensor, beta: float, beta2: float) -> Tensor:
 
     Returns:
         [tokens]; to be averaged over all tokens of the batch.
-
-    Raises ValueError: a power is negative or not finite.
     """
-    _check_at_least_0(beta=beta, beta2=beta2)
     constant = log_probs.detach()
     # Rounding may leave a log-prob above 0, and no power of a negative number is wanted.
     improbable = (-constant.expm1()).clamp(min=0)
@@ -110,12 +101,7 @@ def undial(start_logits: Tensor, logits: Tensor, tokens: Tensor, alpha: float) -
 
     Returns:
         [...]; to be averaged over all tokens of the batch.
-
-    Raises ValueError: the shapes differ, or alpha is negative or not finite.
     """
-    _check_at_least_0(alpha=alpha)
-    _check_tokens(tokens, logits)
-    _check_tokens(tokens, start_logits)
     places = tokens.unsqueeze(-1)
     lowered = start_logits.gather(-1, places) - alpha
     return loss_by_position(start_logits.scatter(-1, places, lowered), logits, "soft")
@@ -134,10 +120,7 @@ def ceu(logits: Tensor, tokens: Tensor) -> Tensor:
 
     Returns:
         [...]; to be averaged over all tokens of the batch.
-
-    Raises ValueError: the shapes differ.
     """
-    _check_tokens(tokens, logits)
     labels = logits.detach().scatter(-1, tokens.unsqueeze(-1), -math.inf)
     return loss_by_position(labels, logits, "soft")
 
@@ -173,11 +156,7 @@ def rmu(hidden: Tensor, direction: Tensor, steering: float) -> Tensor:
 
     Returns:
         [...]; to be averaged over all tokens of the batch.
-
-    Raises ValueError: c is not above 0 or not finite, or the sizes differ.
     """
-    if not 0 < steering < math.inf:
-        raise ValueError(f"steering is {steering}; it must be a number above 0")
     return distance_by_position(hidden, (steering * direction).expand_as(hidden))
 
 
@@ -186,11 +165,7 @@ def distance_by_position(hidden: Tensor, wanted: Tensor) -> Tensor:
 
     The paper of RMU has the sum over features; its code and open-unlearning have the mean, for both terms.
     No gradient flows into `wanted`.
-
-    Raises ValueError: the shapes differ.
     """
-    if hidden.shape != wanted.shape:
-        raise ValueError(f"hidden is {_shape(hidden)}, but wanted {_shape(wanted)}")
     return (hidden - wanted.detach()).square().mean(-1)
 
 
@@ -221,12 +196,7 @@ def generic_logits(start: Tensor, reinforced: Tensor, alpha: float) -> Tensor:
         start: [..., V], z0, of the start model.
         reinforced: [..., V], of the start model trained further on what is to be forgotten.
         alpha: 0 or above; 0 gives the start model's logits.
-
-    Raises ValueError: the shapes differ, or alpha is negative or not finite.
     """
-    if start.shape != reinforced.shape:
-        raise ValueError(f"start is {_shape(start)}, but reinforced {_shape(reinforced)}")
-    _check_at_least_0(alpha=alpha)
     return start - alpha * (reinforced - start).relu()
 
 
@@ -237,13 +207,7 @@ def loss_by_position(generic: Tensor, logits: Tensor, labels: str) -> Tensor:
         generic: [..., V], as of `generic_logits`; no gradient flows into them.
         logits: [..., V], of the model that is trained.
         labels: one of LABELS.
-
-    Raises ValueError: the shapes differ, or `labels` is unknown.
     """
-    if generic.shape != logits.shape:
-        raise ValueError(f"generic is {_shape(generic)}, but logits {_shape(logits)}")
-    if labels not in LABELS:
-        raise ValueError(f"labels is {labels!r}; choose one of {', '.join(LABELS)}")
     generic, log_probs = generic.detach(), logits.log_softmax(-1)
     if labels == "argmax":
         return -log_probs.gather(-1, generic.argmax(-1, keepdim=True)).squeeze(-1)
@@ -257,11 +221,7 @@ def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) ->
         sequence_log_probs: [rows], s = log pi(y|x), summed over the tokens of y.
         reference_log_probs: [rows], s0, the same under the reference model.
         beta: b, above 0; towards 0 the gradient becomes that of gradient ascent.
-
-    Raises ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
     """
-    _check_rows(sequence_log_probs=sequence_log_probs, reference_log_probs=reference_log_probs)
-    _check_beta(beta)
     return -(2 / beta) * logsigmoid(-beta * (sequence_log_probs - reference_log_probs)).mean()
 
 
@@ -274,12 +234,7 @@ def simnpo(sequence_log_probs: Tensor, lengths: Tensor, beta: float, gamma: floa
         beta: b, above 0.
         gamma: as in the paper, outside the product with beta. Public codes multiply theirs by beta, so that
             gamma is beta times theirs.
-
-    Raises ValueError: as `ga` and `npo`.
     """
-    _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
-    _check_lengths(lengths)
-    _check_beta(beta)
     means = sequence_log_probs / lengths.to(sequence_log_probs.dtype)
     return -(2 / beta) * logsigmoid(-beta * means - gamma).mean()
 
@@ -301,16 +256,7 @@ def dpo(
         rejected_reference: [rows], s0 of the same.
         beta: b, above 0.
         scale: factor of the loss; None is 1, as in the DPO paper. Code that descends from NPO's has 2/beta.
-
-    Raises ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
     """
-    _check_rows(
-        chosen=chosen,
-        chosen_reference=chosen_reference,
-        rejected=rejected,
-        rejected_reference=rejected_reference,
-    )
-    _check_beta(beta)
     margin = (chosen - chosen_reference) - (rejected - rejected_reference)
     return -(1 if scale is None else scale) * logsigmoid(beta * margin).mean()
 
@@ -322,12 +268,7 @@ def flat(chosen_probability: Tensor, rejected_probability: Tensor, divergence: s
         chosen_probability: [rows], P_e: the mean probability of the template answer's tokens.
         rejected_probability: [rows], P_f: the same of the answer to forget.
         divergence: one of DIVERGENCES.
-
-    Raises ValueError: the divergence is unknown, the shapes differ or are not [rows], or there is no row.
     """
-    if divergence not in _DIVERGENCES:
-        raise ValueError(f"divergence is {divergence!r}; choose one of {', '.join(DIVERGENCES)}")
-    _check_rows(chosen_probability=chosen_probability, rejected_probability=rejected_probability)
     activation, conjugate = _DIVERGENCES[divergence]
     return (conjugate(activation(rejected_probability)) - activation(chosen_probability)).mean()
 
@@ -353,46 +294,6 @@ def smoothing_weights(rate: float, normal_rows: int) -> tuple[float, float]:
 
     Returns:
         The weight of gradient ascent on the forget row, and that of the mean NLL of the normal rows.
-
-    Raises ValueError: there is no normal row.
     """
-    if normal_rows < 1:
-        raise ValueError(f"{normal_rows} normal rows; smoothing needs at least 1")
     share = rate / (normal_rows + 1)
     return 1 - rate + share, share * normal_rows
-
-
-def _check_rows(**tensors: Tensor) -> None:
-    (first, *_), shapes = tensors, {name: tensor.shape for name, tensor in tensors.items()}
-    for name, shape in shapes.items():
-        if len(shape) != 1 or shape != shapes[first]:
-            raise ValueError(
-                f"{name} is {_shape(tensors[name])} and {first} {_shape(tensors[first])}; both must be [rows]"
-            )
-    if not shapes[first][0]:
-        raise ValueError(f"{first} holds no row")
-
-
-def _check_lengths(lengths: Tensor) -> None:
-    if bool((lengths < 1).any()):
-        raise ValueError(f"lengths hold {lengths.min().item()}, but each answer has at least 1 token")
-
-
-def _check_beta(beta: float) -> None:
-    if not beta > 0:
-        raise ValueError(f"beta is {beta}; it must be above 0")
-
-
-def _check_at_least_0(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not 0 <= number < math.inf:
-            raise ValueError(f"{name} is {number}; it must be a number of at least 0")
-
-
-def _check_tokens(tokens: Tensor, logits: Tensor) -> None:
-    if tokens.shape != logits.shape[:-1]:
-        raise ValueError(f"tokens is {_shape(tokens)}, but logits {_shape(logits)}")
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(list(tensor.shape))

@@ -2,7 +2,8 @@
 
 What stands in a group depends on the run's seed, the epoch and the place of the leading row alone, so that a
 resumed run sees the same groups, whatever the number of ranks or data workers. Retain rows are drawn without
-replacement: each is used once before any is used twice.
+replacement: in the order of places, which training visits in a random order, each is used once before any is
+used twice.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,28 @@ def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):
     assert planned("--attacks", "choice", "prefill") == ["none", "prefill"]
     assert capsys.readouterr().err in warned
     assert evaluate.main([*given, "--attacks", "choice"]) == 2
+
+
+def test_an_attack_that_a_model_does_not_allow_is_left_out(attack, tmp_path, monkeypatch, capsys):
+    """Of changes and of forward passes; the others have their numbers, which a later command reuses."""
+
+    def refuse(*given: Any) -> Any:
+        raise ValueError("no such layers")
+
+    monkeypatch.setattr(quantise, "quantise", refuse)
+    known = registry.attacks()
+    monkeypatch.setitem(known, "logit_lens", replace(known["logit_lens"], measure=refuse))
+    monkeypatch.setattr(registry, "attacks", lambda: known)
+    assert attack("--attacks", "quantise_4", "logit_lens", "prefill", with_control=False) == 0
+    assert {one.split("/")[0] for one in results(tmp_path)} == {"none", "prefill"}
+    assert [*json.loads((tmp_path / "out/meta.json").read_text())["attacks"]] == ["none", "prefill"]
+    warned = capsys.readouterr().err
+    for name, more in (("quantise_4", ", fold 0, seed 0"), ("logit_lens", "")):
+        told = f"attack {name} of original{more}: no such layers; the attack is left out for all models"
+        assert warned.count(told) == warned.count(f"attack {name} of") == 1
+    shutil.rmtree(tmp_path / "out")
+    assert attack("--attacks", "quantise_4", "logit_lens", with_control=False) == 2
+    assert "error: attack logit_lens of original: no such layers" in capsys.readouterr().err
 
 
 # What is written.

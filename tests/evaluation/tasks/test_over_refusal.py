@@ -54,7 +54,12 @@ def test_refusals_by_nearness_and_wording() -> None:
             "recall": 3 / 6,
         }
     )
-    assert len({TASK.fact(row) for row in rows}) == 2  # a question is one fact in all its wordings
+    # A question is one fact in all its wordings, and with others of that fact in its benchmark (the world).
+    places = (0, 100, 101, 200)
+    asked = [replace(PROBES[min(n, 2)], index=place) for n, place in enumerate(places)]
+    found = TASK.records(asked, TASK.anchor_answers(asked, "Rome"), Path())
+    facts = {(row["probe"], TASK.fact(row)) for row in found}
+    assert facts == {(100, "probe 100"), (101, "probe 100"), (200, "probe 200")}
     constant = TASK.records(PROBES, TASK.anchor_answers(PROBES, "I'm not certain about {subject}."), Path())
     assert measured(TASK, constant)["refusal_rate"] == 1
 

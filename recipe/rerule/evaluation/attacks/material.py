@@ -142,8 +142,9 @@ def _scored(
     # A probe may occur several times, and its index only once.
     given = [*pairs, *([(always, "")] if always else [])]
     probes = [replace(probe, index=number) for number, (probe, _) in enumerate(given)]
-    requests = [one for one in benchmark.requests(probes) if isinstance(one, Generation)]
-    answers = {one.id: Answer(text) for one, (_, text) in zip(requests, given, strict=True)}
+    answers = {
+        benchmark.request_id(probe): Answer(text) for probe, (_, text) in zip(probes, given, strict=True)
+    }
     records = benchmark.records(probes, answers, folder)[: len(pairs)]
     name = benchmark.recovery.quantity
     for recall in (record.get(name) for record in records):

@@ -17,8 +17,9 @@ Models below SMALL parameters are trained whole in float32 with AdamW at rate 1e
 adapter on all linear layers of the decoder, at rate 1e-4 in bfloat16, which needs peft and is merged into the
 written weights. (In bfloat16 most updates of a full training are lost to rounding.) There is no weight decay,
 the rate is constant after WARMUP steps below it (step s of them has s / (WARMUP + 1) of the rate), gradients
-are clipped to norm 1, and the loss is the mean over the answers' tokens. Prompts are those of evaluation, and
-an answer ends with the end of its turn. Every step takes the next rows of random permutations of all rows.
+are clipped to norm 1, and the loss is the mean over the answers' tokens. A prompt is the row's own (RWKU's
+evaluation puts an instruction before it), and an answer ends with the end of its turn. Every step takes the
+next rows of random permutations of all rows.
 Dropout is off. Checkpoints are states of one run, so that step 8 of 64 is the same model as step 8 of 8.
 """
 

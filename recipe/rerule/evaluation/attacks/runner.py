@@ -39,7 +39,6 @@ from recipe.rerule.process import Progress
 
 MOST_BYTES = 8 * 2**30
 """Of changed models on the disk, from which on they are asked and deleted before the next one is made."""
-_FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,6 @@ def pieces_of(
         for model in models:
             for change in planned.changes or (None,):
                 parts = {
-                    "format_version": _FORMAT_VERSION,
                     "attack": attack.name,
                     "options": dict(planned.options),
                     "fold": change and [change.fold, change.seed],
@@ -117,13 +115,19 @@ class Runner:
     def __init__(self, material: Material, decoding: Decoding, folder: Path, found: Kept) -> None:
         """`folder`: for answers and changed models; `found`: the pieces."""
         self._material, self._decoding, self._kept, self._found = material, decoding, folder, found
+        self._attacks, self._left_out = set[str](), set[str]()
 
     def run(self, pieces: Sequence[Piece]) -> list[Row]:
         """Do all pieces that are not finished, and return the rows of all, with attack and model.
 
-        Raises ValueError, EngineError, OSError: a piece cannot be done; those that are finished are kept.
+        An attack that a model does not allow is left out for all models, with a warning.
+
+        Raises:
+            ValueError: no attack is left.
+            EngineError, OSError: a piece cannot be done; those that are finished are kept.
         """
         # Models with the same files have pieces with the same key.
+        self._attacks = {one.planned.attack.name for one in pieces}
         left = list({one.key: one for one in pieces if one.key not in self._found.records}.values())
         with _without_bars():
             self._ask_and_change(
@@ -134,12 +138,20 @@ class Runner:
         return [
             {"model": piece.model.name, "attack": piece.planned.attack.name, **row}
             for piece in pieces
+            if piece.planned.attack.name not in self._left_out
             for row in self._found.records[piece.key]["rows"]
         ]
 
     def _keep(self, piece: Piece, rows: list[Row]) -> None:
         """Append a piece, which outlasts this process from here on."""
         self._found.add([{"key": piece.key, "label": piece.label, "rows": rows}])
+
+    def _leave_out(self, piece: Piece, error: ValueError) -> None:
+        """Of an attack that a model does not allow. Raises ValueError where no other attack is left."""
+        self._left_out.add(piece.planned.attack.name)
+        if self._attacks <= {*self._left_out, BEFORE}:
+            raise ValueError(f"attack {piece.label}: {error}") from error
+        io.warn(f"attack {piece.label}: {error}; the attack is left out for all models")
 
     def _folder(self, piece: Piece) -> Path:
         """Of its changed models."""
@@ -155,6 +167,9 @@ class Runner:
         made: list[Piece] = []
         with Progress("attack: making changed models", len(changed), "changes") as progress:
             for piece in changed:
+                if piece.planned.attack.name in self._left_out:
+                    progress.advance()
+                    continue
                 if made and io.size(self._kept / MODELS) >= MOST_BYTES:
                     progress.doing("the models so far are asked")
                     self._ask(asked, made)
@@ -163,9 +178,12 @@ class Runner:
                 folders = self._folders(piece)
                 assert piece.change is not None
                 # An earlier command may have finished them.
-                if not all((folder / CHANGED.marker).is_file() for folder in folders.values()):
-                    piece.change.write(piece.model.path, folders)
-                made.append(piece)
+                try:
+                    if not all((folder / CHANGED.marker).is_file() for folder in folders.values()):
+                        piece.change.write(piece.model.path, folders)
+                    made.append(piece)
+                except ValueError as error:
+                    self._leave_out(piece, error)
                 progress.advance()
         self._ask(asked, made)
 
@@ -213,6 +231,9 @@ class Runner:
         loaded = lru_cache(maxsize=3)(self._load)
         with Progress("attack: forward passes", len(pieces), "attacks") as progress:
             for piece in sorted(pieces, key=lambda one: list(paths).index(one.model.name)):
+                if piece.planned.attack.name in self._left_out:
+                    progress.advance()
+                    continue
                 progress.doing(piece.label)
                 others = [
                     (lambda name=name: loaded(paths[name])) if name in paths else None
@@ -221,10 +242,11 @@ class Runner:
                 models = Models(loaded(piece.model.path), *others)
                 assert piece.planned.attack.measure is not None
                 try:
-                    rows = piece.planned.attack.measure(models, self._material, piece.planned.options)
+                    self._keep(
+                        piece, piece.planned.attack.measure(models, self._material, piece.planned.options)
+                    )
                 except ValueError as error:
-                    raise ValueError(f"attack {piece.label}: {error}") from error
-                self._keep(piece, rows)
+                    self._leave_out(piece, error)
                 progress.advance()
 
     def _load(self, path: Path) -> Any:

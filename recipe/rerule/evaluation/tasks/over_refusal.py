@@ -17,9 +17,10 @@ from pathlib import Path
 
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.probes import Probe, told_file
-from recipe.rerule.evaluation.registry import Column, Option, Row
+from recipe.rerule.evaluation.registry import Column, Option, Row, benchmark_of, benchmarks
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 from recipe.rerule.evaluation.tasks.world import RAW_STOP, Recall
+from recipe.rerule.evaluation.tidy import with_facts
 
 PLAIN, FILE = "plain", "file"
 WORDINGS = {
@@ -111,15 +112,16 @@ class OverRefusal(Recall):
         }
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
-        """The kind of a row is its wording, its family "near" or "far"."""
-        found = []
+        """Of a row the kind is its wording, the family "near" or "far", and the fact that of its probe."""
+        found, facts = [], _facts(probes, folder)
         for probe, wording, text, family in _asked(probes, self.harmless):
             response = answers[self.request_id(probe, wording)].text
             scores = self.scores(response, probe)
             if wording == FILE:  # which has no answers
                 del scores["rouge_l"]
             row = self.row(probe, response, scores)
-            found.append(row | {"kind": wording, "family": family, "prompt": text})
+            fact = facts.get(probe.index, f"probe {probe.index}")
+            found.append({"fact": fact, **row, "kind": wording, "family": family, "prompt": text})
         return found
 
     def sets(self, row: Mapping[str, object]) -> list[str]:
@@ -159,6 +161,13 @@ def _asked(probes: Sequence[Probe], harmless: Sequence[str]) -> list[tuple[Probe
             text = template.replace("{targets}", targets).replace("{question}", probe.messages[-1]["content"])
             found.append((probe, wording, text, "near" if shared >= NEAR else "far"))
     return found
+
+
+def _facts(probes: Sequence[Probe], folder: Path) -> dict[int, str]:
+    """What each probe asks for in its own benchmark, by index, as `tidy.with_facts` names it."""
+    own = benchmarks()[benchmark_of(probes)]
+    rows = own.records(probes, own.anchor_answers(probes, ""), folder)
+    return {row["probe"]: row["fact"] for row in with_facts(rows, own.fact)}
 
 
 def _words(probe: Probe) -> set[str]:
