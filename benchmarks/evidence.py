@@ -32,7 +32,8 @@ held-out questions. These words are in no training row.
 
 1. Primary: is `paper` better than `equal_updates`? An exact test flips the signs of the differences of
    the models (two-sided). Six models reach p = 0.031, and only where all differences have one sign. So the
-   seeds after the first FEW are run only while all earlier differences have one sign: else the answer is no.
+   seeds after the first FEW are run only while every earlier seed has a difference, and all differences of
+   them, of both platforms, have one sign: else the answer is no.
 2. The same of `recommended` and `equal_updates`, then of `paper` and `rule`. Each is tested at 0.05 if those
    before it were shown, so no correction is due. All other differences are described and not tested.
 3. Why: `metrics` of a line has the means of what the run logs of replay over its last REWARD_STEPS steps.
@@ -43,7 +44,9 @@ higher mean than both replays, the documents say that equal updates are the bett
 A run is a line of RESULTS and is not made again, lengthened or left out after its result was seen. Another
 machine may train another stage-1 model, which is another unit: `stage1` says which. All arms of a seed, and
 all tuning runs of an arm, have one stage-1 model. Where a machine left them unfinished and the model of
-another one differs, that one begins them anew, and what was finished counts as one more model.
+another one differs, that one begins them anew, and what was finished counts as one more model. A run that
+fails is tried again by the next command. An arm has no counted run before all of its tuning runs have ended
+well, and the tables say which arms have none.
 --table prints the tables.
 """
 
@@ -54,7 +57,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,22 +109,38 @@ _UNIT = ["seed", "stage1", "platform"]
 
 def main() -> None:
     """Make the runs that have no line yet, or print the tables."""
-    if study := what_works.asked("benchmarks.evidence", __doc__, ROWS):
-        make(study)
+    study = what_works.asked("benchmarks.evidence", __doc__, ROWS)
+    failed = make(study) if study else set[str]()
     print("\n".join(tables(what_works.results(RESULTS))))
+    if failed:
+        sys.exit(f"failed, and tried again by the same command: {', '.join(sorted(failed))}")
 
 
-def planned(lines: list[dict[str, Any]]) -> Iterator[tuple[str, float, int]]:
-    """(arm, rate, seed) of the runs in their order; those after tuning, once all rates are chosen."""
-    tuning = [(arm, rate, TUNING) for arm, rates in RATES.items() for rate in rates]
-    yield from tuning
-    if {*tuning} <= {(line["arm"], line["rate"], line["seed"]) for line in lines}:
-        for seed in SEEDS:
-            before = differences([line for line in lines if line["seed"] < seed], *CONTRASTS[0])
-            if seed not in SEEDS[:FEW] and before.min() <= 0 <= before.max():
-                return
-            for arm in arms_of(seed):
-                yield arm, 0.0 if arm == STAGE1 else chosen(lines, arm), seed
+def planned(lines: list[dict[str, Any]], every: list[dict[str, Any]]) -> Iterator[tuple[str, float, int]]:
+    """(arm, rate, seed) of the runs in their order; those after tuning, once the rate of the arm is chosen.
+
+    Args:
+        lines: of the runs that need not be made here.
+        every: of all runs, which the rule of stopping looks at.
+    """
+    for arm, rates in RATES.items():
+        yield from ((arm, rate, TUNING) for rate in rates)
+    tuned = {(line["arm"], line["rate"]) for line in lines if line["seed"] == TUNING}
+    for number, seed in enumerate(SEEDS):
+        before = differences([line for line in every if line["seed"] < seed], *CONTRASTS[0])
+        seeds = {of for of, *_ in before.index}
+        if number >= FEW and (len(seeds) < number or before.min() <= 0 <= before.max()):
+            return
+        for arm in arms_of(seed):
+            if arm == STAGE1:
+                yield arm, 0.0, seed
+            elif {(rated(arm), rate) for rate in RATES[rated(arm)]} <= tuned:
+                yield arm, chosen(lines, arm), seed
+
+
+def rated(arm: str) -> str:
+    """The arm whose rate an arm has."""
+    return "paper" if arm == "random" else arm
 
 
 def arms_of(seed: int) -> list[str]:
@@ -141,15 +160,17 @@ def usable(lines: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
     def together(line: dict[str, Any]) -> tuple[Any, ...]:
         return (line["stage1"], line["seed"], line["arm"] if line["seed"] == TUNING else "")
 
-    counts = Counter(together(line) for line in own if line["arm"] not in METHODS)
+    runs = defaultdict[tuple[Any, ...], set[Any]](set)
+    for line in own:
+        runs[together(line)].add(line["rate"] if line["seed"] == TUNING else line["arm"])
     found = []
     for line in own:
         arm, seed = line["arm"], line["seed"]
-        runs = len(RATES.get(arm, ())) if seed == TUNING else len({*arms_of(seed)} - {*METHODS})
+        wanted = {*RATES.get(arm, ())} if seed == TUNING else {*arms_of(seed)} - {*METHODS}
         here = study.stage1_folder(STEERING, seed)
         if (
             arm in METHODS
-            or counts[together(line)] == runs
+            or wanted <= runs[together(line)]
             or ((here / "model" / "config.json").exists() and what_works.weights_hash(here) == line["stage1"])
         ):
             found.append(line)
@@ -158,9 +179,10 @@ def usable(lines: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
 
 def chosen(lines: list[dict[str, Any]], arm: str) -> float:
     """The rate of an arm with the highest score of the tuning runs, of several the smallest."""
-    arm = "paper" if arm == "random" else arm
     scores = {
-        line["rate"]: round(score(line), 9) for line in lines if line["seed"] == TUNING and line["arm"] == arm
+        line["rate"]: round(score(line), 9)
+        for line in lines
+        if line["seed"] == TUNING and line["arm"] == rated(arm)
     }
     return max(sorted(scores), key=lambda rate: scores[rate])
 
@@ -174,30 +196,35 @@ def score(line: dict[str, Any], model: str = "last") -> float:
 # ---- the runs ----
 
 
-def make(study: Study) -> None:
-    """Make the runs that have no line, one at a time, and write a line for each that ends well."""
+def make(study: Study) -> set[str]:
+    """Make the runs that have no line, one at a time, and write a line for each that ends well.
+
+    Returns those that failed.
+    """
     study.rows()
-    failed = set[tuple[str, float, int]]()
+    failed = dict[tuple[str, float, int], str]()
     while time.monotonic() < study.end:
-        lines = usable(what_works.results(RESULTS), study)
+        lines = usable(every := what_works.results(RESULTS), study)
         done = {(line["arm"], line["rate"], line["seed"]) for line in lines}
-        run = next((one for one in planned(lines) if one not in done | failed), None)
+        run = next((one for one in planned(lines, every) if one not in {*done, *failed}), None)
         if run is None:
-            return
+            break
         arm, rate, seed = run
         start = time.monotonic()
         print(f"{arm}, rate {rate:g}, seed {seed} ...", file=sys.stderr, flush=True)
         try:
-            if arm not in METHODS and not study.stage1_folder(STEERING, seed).exists():
+            first = study.stage1_folder(STEERING, seed)
+            if arm not in METHODS and not (first / "model" / "config.json").exists():
                 study.stage1(STEERING, seed)
                 continue  # lines of another machine count where this is their model
             line = made(study, *run)
         except subprocess.CalledProcessError as error:
             print(error, file=sys.stderr, flush=True)
-            failed.add(run)
+            failed[run] = f"{arm} of rate {rate:g} and seed {seed}"
             continue
         with RESULTS.open("a") as file:
             file.write(json.dumps({**line, "seconds": round(time.monotonic() - start)}) + "\n")
+    return {*failed.values()}
 
 
 def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
@@ -219,8 +246,8 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
     asked = study.evaluation(folder.name, [model], rows_of)
     over = study.evaluation(f"over-{folder.name}", [model], rows_of, "--benchmark", "over_refusal")
     refused = pd.read_parquet(over / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
-    for checkpoint in folder.glob("global_step_*"):
-        shutil.rmtree(checkpoint)
+    for weights in (*folder.glob("global_step_*"), *([folder / "model"] if arm in METHODS else [])):
+        shutil.rmtree(weights)
     return {
         "platform": study.platform,
         "arm": arm,
@@ -228,7 +255,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         "seed": seed,
         "stage1": what_works.weights_hash(first),
         "held_out": what_works.held_out(asked / "responses.parquet"),
-        "over_refusal": {of: refused[of].round(4).to_dict() for of in ("base", "last")},
+        "over_refusal": {of: refused[of].round(9).to_dict() for of in ("base", "last")},
         "reward": what_works.reward(folder) if arm in ARMS else None,
         "hard": hard(folder) if arm in ARMS else None,
         "metrics": metrics,
@@ -267,6 +294,9 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     for line in lines:
         if line["seed"] == TUNING:
             yield f"| {line['arm']} | {line['rate']:g} | {score(line):.3f} |"
+    tuned = {(line["arm"], line["rate"]) for line in lines if line["seed"] == TUNING}
+    if untuned := [arm for arm, rates in RATES.items() if not {(arm, rate) for rate in rates} <= tuned]:
+        yield f"\nwithout a rate, and therefore without a counted run: {', '.join(untuned)}"
     shares = pd.DataFrame([_cells(line) for line in lines if line["seed"] in SEEDS])
     if shares.empty:
         return
@@ -275,7 +305,8 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     shown = True
     for one, other in CONTRASTS:
         if (found := differences(lines, one, other)).empty:
-            return
+            shown = False
+            continue
         told, p_value = "described and not tested", flips(found)
         if shown:
             told, shown = f"p = {p_value:.4f}", p_value < 0.05
@@ -301,12 +332,15 @@ def differences(lines: list[dict[str, Any]], one: str, other: str) -> pd.Series:
     )
     if scores.empty:
         return pd.Series(dtype=float)
+    scores = scores.drop_duplicates(["arm", *_UNIT])
     wide = scores.pivot(index=_UNIT, columns="arm", values="score").reindex(columns=[one, other])
-    return (wide[one] - wide[other]).dropna()
+    return (wide[one] - wide[other]).dropna().round(9)  # equal shares have no sign
 
 
 def flips(found: pd.Series) -> float:
-    """The two-sided p-value of an exact test that flips the signs of paired differences."""
+    """The two-sided p-value of an exact test that flips the signs of differences; 1 of a single one."""
+    if len(found) < 2:
+        return 1.0
     test = stats.permutation_test(
         (found,), lambda of, axis: of.mean(axis=axis), permutation_type="samples", n_resamples=10**6
     )

@@ -29,6 +29,11 @@ ReRULE of part 2 without it, from the same stage-1 models. It is better (worse) 
 forget recall and the mean reward of the last REWARD_STEPS steps are higher (lower) than with it, with every
 seed, and otherwise: not shown.
 
+Part 5, SEEDS[5]: verl sorts the rows of a step by their length (trainer.balance_batch), on one device too. A
+mini-batch then holds refusals or answers, and parts of many groups. Is RULE of part 3 better without this, in
+mini-batches of whole prompts? The answer is found as in part 3. If it is yes, experiment=forget and the runs
+of benchmarks.evidence, none of which counts yet, leave the sorting out.
+
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
 and a seed. A run that the end of --minutes cut off has no line and is made later.
@@ -61,7 +66,7 @@ from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_suffix(".jsonl")
-SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7), 4: (3, 4, 5)}
+SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7), 4: (3, 4, 5), 5: (11, 12)}
 STEPS, REWARD_STEPS = 30, 10
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
@@ -169,6 +174,8 @@ ARMS = {
     "part 4: no KL in the replay update": Arm(
         (_EIGHT, "replay.enable=true", "replay.use_kl_loss=false"), part=4
     ),
+    "part 5: RULE": Arm((_EIGHT,), part=5),
+    "part 5: whole prompts": Arm((_EIGHT, "trainer.balance_batch=false"), part=5),
 }
 """In the order in which they run."""
 
@@ -196,8 +203,10 @@ def main() -> None:
         runs = [run for run in runs if given.seeds is None or run[1] in given.seeds]
         done = {(line["platform"], line["arm"], line["seed"]) for line in results()}
         study = Study(given.model, given.out, given.platform, time.monotonic() + 60 * given.minutes)
-        study.make([run for run in runs if (given.platform, *run) not in done], given.jobs)
+        well = study.make([run for run in runs if (given.platform, *run) not in done], given.jobs)
     print(table(results()))
+    if not (given.table or well):
+        sys.exit("a run failed; the same command tries it again")
 
 
 class Study:
@@ -220,32 +229,44 @@ class Study:
         self.data = out / "data"
         self._starting, self._writing = threading.Lock(), threading.Lock()
 
-    def make(self, runs: list[tuple[str, int]], jobs: int) -> None:
-        """Make runs, their stages 1 first, and write a line of RESULTS for each that ends well."""
+    def make(self, runs: list[tuple[str, int]], jobs: int) -> bool:
+        """Make runs, their stages 1 first, and write a line of RESULTS for each that ends well.
+
+        Returns whether all did.
+        """
         self.rows()
         starts = dict.fromkeys((ARMS[arm].stage1, seed) for arm, seed in runs)
         with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(len(starts) or 1) as together:
             first = pool if jobs == 1 else together
             stages1 = {start: first.submit(self.stage1, *start) for start in starts}
-            for arm, seed in runs:
-                pool.submit(self.run, arm, seed, stages1[ARMS[arm].stage1, seed])
+            made = [pool.submit(self.run, arm, seed, stages1[ARMS[arm].stage1, seed]) for arm, seed in runs]
+        return all([one.result() for one in made])
 
     def rows(self) -> None:
-        """Make the rows, if they are not there."""
+        """Make the rows, if they are not there. Ends the process where they were made with other options."""
+        file, options = self.out / "rows.json", json.dumps(self.options)
+        if self.data.exists() and not (file.exists() and file.read_text() == options):
+            sys.exit(f"error: {self.out} has rows of other options: give another --out, or delete it")
         if not self.data.exists():
+            self.out.mkdir(parents=True, exist_ok=True)
+            file.write_text(options)
             source = str(ROOT / "examples" / "france.csv")
             words = ["--source", source, "--out", str(self.data), *self.options]
             command(self.out / "data.log", "data_prep", "custom", *words)
 
-    def run(self, name: str, seed: int, stage1: Future[Path]) -> None:
-        """One run of an arm: training after its stage 1, held-out answers, and its line."""
+    def run(self, name: str, seed: int, stage1: Future[Path]) -> bool:
+        """One run of an arm: training after its stage 1, held-out answers, line; whether it ended well."""
         start, arm = time.monotonic(), ARMS[name]
         folder = self.out / f"{_named(name)}-{seed}"
         try:
             first = stage1.result()
             if time.monotonic() > self.end:
-                return
+                return True
             print(f"{name}, seed {seed} ...", file=sys.stderr, flush=True)
+            part2 = [line for line in results() if line["seed"] == seed and ARMS[line["arm"]].part == 2]
+            if arm.part == 4 and weights_hash(first) not in {line["stage1"] for line in part2}:
+                print("this machine trains another stage-1 model than that of part 2", file=sys.stderr)
+                return False
             models = [f"last={first / 'model'}"]
             if arm.stage2 is not None:
                 self.stage2(arm.stage2, first, seed, folder)
@@ -274,11 +295,12 @@ class Study:
             }
         except subprocess.CalledProcessError as error:
             print(f"{name}, seed {seed}: {error}", file=sys.stderr, flush=True)
-            return
+            return False
         with self._writing, RESULTS.open("a") as file:
             file.write(json.dumps(line) + "\n")
         for checkpoint in folder.glob("global_step_*"):
             shutil.rmtree(checkpoint)
+        return True
 
     def stage2(self, settings: tuple[str, ...], stage1: Path, seed: int, folder: Path) -> None:
         """Stage 2 after the run folder of a stage 1."""
@@ -384,12 +406,12 @@ def command(log: Path, module: str, *words: str) -> None:
 def held_out(responses: Path) -> dict[str, dict[str, float]]:
     """{model: {"forget recall": ..., "forget refused": ..., "retain recall": ..., "retain refused": ...}}."""
     found = tune.shares(pd.read_parquet(responses))
-    return {model: {name: round(share, 4) for name, share in of.items()} for model, of in found.items()}
+    return {model: {name: round(share, 9) for name, share in of.items()} for model, of in found.items()}
 
 
 def reached(of: dict[str, float], base: dict[str, float]) -> bool:
     """Whether a model's shares of `held_out` are those of the goal, given the base model's."""
-    enough = round(GOAL_RETAIN * base["retain recall"], 4)
+    enough = round(GOAL_RETAIN * base["retain recall"], 9)
     return of["forget recall"] <= GOAL_FORGET and of["retain recall"] >= enough
 
 

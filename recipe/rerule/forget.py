@@ -353,7 +353,10 @@ def _checked(options: argparse.Namespace) -> str:
     if names and SETTINGS not in names:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
     former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
-    changed = [line.partition(":")[0] for line in lines if line not in former]
+    # What wrote the rows may be left out once they are there.
+    told = [line for line in former if not line.startswith(("about: ", "generator: "))]
+    differing = [line for line in [*lines, *told] if line not in former or line not in lines]
+    changed = list(dict.fromkeys(line.partition(":")[0] for line in differing))
     # Rows that were written may be edited until something is trained on them. Only what shaped them counts.
     shaped = {"model", "from", "about", "generator"} & {*changed}
     if changed and (_is_trained(out) or (options.about and there and shaped)):

@@ -52,6 +52,15 @@ def positive(text: str) -> int:
     return int(text)
 
 
+RANK = "RERULE_RANK"
+"""Of the environment of ranks that `training.ranks` has started. RANK alone may stand in anybody's."""
+
+
+def is_rank() -> bool:
+    """Whether this process is one of several ranks of a command, which checks and ends for all of them."""
+    return RANK in os.environ
+
+
 def not_negative(text: str) -> int:
     """A whole number of 0 or more that 64 bits hold, as an option's type."""
     if text != "0":

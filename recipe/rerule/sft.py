@@ -11,7 +11,6 @@ Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused be
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 
@@ -27,7 +26,7 @@ REQUIRED = ("model.path", "data.train_files")
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
-    with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
+    with contextlib.nullcontext() if process.is_rank() else process.stoppable():
         entry.run_task(_check_and_run, entry.STAGE1)
 
 
@@ -38,10 +37,10 @@ def _check_and_run(config: DictConfig) -> None:
 
     with io.one_line(ValueError, code=2):
         checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
-        if "RANK" not in os.environ:
+        if not process.is_rank():
             checks.require(checks.findings(checks.stage1, config))
     with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
-        if "RANK" in os.environ:
+        if process.is_rank():
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         with io.one_line(ValueError, code=2):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from recipe.rerule.unlearning import presets
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
-    with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
+    with contextlib.nullcontext() if process.is_rank() else process.stoppable():
         if "--list" in sys.argv[1:]:
             return _list(sys.argv[1:])
         entry.run_task(_check_and_run, entry.UNLEARN)
@@ -46,10 +45,10 @@ def _check_and_run(config: DictConfig) -> None:
 
     with io.one_line(ValueError, code=2):
         checks.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
-        if "RANK" not in os.environ:
+        if not process.is_rank():
             checks.require(checks.findings(checks.unlearn, config))
     with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
-        if "RANK" in os.environ:
+        if process.is_rank():
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         run_folder.begin(folder, stage="unlearn")

@@ -154,6 +154,8 @@ def run(options: argparse.Namespace) -> int:
     endpoint = endpoint_of(options)
     assert endpoint is not None  # both options are required
     task = with_prompts([TASK], [f"{TASK.name}={options.prompt}"])[TASK.name]
+    if options.results.is_file():
+        raise ValueError(f"--results {options.results} is a file; give the folder of evaluate model")
     out = options.out or options.results.with_name(f"{options.results.name}-naturalness")
     if not options.dry_run:
         check_apart(out, ("--results", options.results), ("--cache", options.cache))

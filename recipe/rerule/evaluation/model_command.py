@@ -36,7 +36,7 @@ from recipe.rerule.evaluation.summary import (
     samples_of,
     with_enough_facts,
 )
-from recipe.rerule.evaluation.table import format_table, unchanged
+from recipe.rerule.evaluation.table import columns_of, format_table, unchanged
 from recipe.rerule.io import json_lines
 from recipe.rerule.platform import select
 from recipe.rerule.process import Progress, positive
@@ -179,7 +179,8 @@ def _files(
     first, compared = next(iter(scored.values())), list[dict[str, Any]]()
     if 2 <= len(scored) <= most_compared:
         # On the table's metrics alone: one more is one more to correct for.
-        shown = {column.metric for column in benchmark.columns}
+        found = {name: one.metrics for name, one in scored.items()}
+        shown = {column.metric for column in columns_of(benchmark.name, found)}
         common = shown.intersection(*(one.statistics for one in scored.values()))
         statistics = {name: one for name, one in first.tested.items() if name in common}
         samples = {name: one.samples for name, one in scored.items()}

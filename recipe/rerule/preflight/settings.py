@@ -22,6 +22,7 @@ from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
 from recipe.rerule.training import cluster, local_paths
+from recipe.rerule.training.memory import has_critic
 from reward import RewardConfig
 from reward.refusal import RefusalPhrases
 from reward.score import PARTS, check_options
@@ -38,9 +39,14 @@ _OF_CHECKPOINT = (
     *(f"{_OPTIMIZER}.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type")),
     *(f"{_OPTIMIZER}.{name}" for name in ("lr_warmup_steps", "lr_warmup_steps_ratio")),
     *("actor_rollout_ref.model.path", "data.train_max_samples", "data.filter_overlong_prompts"),
+    *(f"actor_rollout_ref.model.{name}" for name in ("lora_rank", "lora_alpha", "target_modules")),
+    "actor_rollout_ref.model.exclude_modules",
 )
-"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count, and
-the KL term would compare with another model."""
+"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count, the
+KL term would compare with another model, and an adapter would have another scale."""
+_OF_FILTERED = ("data.max_prompt_length", "data.apply_chat_template_kwargs")
+"""What else the order of rows depends on where long prompts are left out."""
+_OF_CRITIC = tuple(f"critic.optim.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type"))
 
 
 def check_stage1(config: DictConfig) -> None:
@@ -91,6 +97,15 @@ def check_stage2(config: DictConfig) -> None:
     if function["path"] == _OUR_REWARD:
         _check_reward_options(function["reward_kwargs"], "reward.custom_reward_function.reward_kwargs")
     _check_v1(config)
+    refuse(
+        config.trainer.critic_warmup > 0 and not has_critic(config),
+        f"trainer.critic_warmup is {config.trainer.critic_warmup}, but no critic is trained; set it to 0",
+    )
+    refuse(
+        config.trainer.max_critic_ckpt_to_keep is not None,
+        "trainer.max_critic_ckpt_to_keep is not read: checkpoints hold actor and critic; leave it null, and "
+        "set trainer.max_actor_ckpt_to_keep",
+    )
     estimator = config.algorithm.adv_estimator
     refuse(
         estimator in get_args(schema.GroupEstimator) and rollout.n < 2,
@@ -185,7 +200,10 @@ def check_resumed(config: DictConfig) -> None:
         "go on with that, or start another run from the model in its checkpoint, in another "
         "trainer.default_local_dir"
     )
-    for key in (*_OF_CHECKPOINT, *checkpoints.length_keys(config, _OPTIMIZER)):
+    keys = [*_OF_CHECKPOINT, *checkpoints.length_keys(config, _OPTIMIZER)]
+    keys += _OF_FILTERED if config.data.filter_overlong_prompts else ()
+    keys += _OF_CRITIC if has_critic(config) else ()
+    for key in keys:
         value, former = (OmegaConf.select(one, key) for one in (now, before))
         refuse(
             former is not None and value != former,

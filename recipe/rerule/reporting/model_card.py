@@ -94,6 +94,8 @@ def origin_of(run: Path, step: int | None) -> Origin:
     """
     if (vector := run / _TASK_VECTOR).is_file():
         made = read_record(vector)
+        if missing := {"alpha", "base", "reinforced"} - made.keys():
+            raise ValueError(f"{vector} has no {min(missing)}, which task_vector writes")
         facts = {"alpha": f"{made['alpha']:g}", "reinforced model": shown_name(made["reinforced"])}
         return Origin("task arithmetic", made["base"], facts)
     run = run_of(run)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig
 
-from recipe.rerule import io, schema
+from recipe.rerule import io, process, schema
 from recipe.rerule.schema import SettingsError
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -121,7 +121,7 @@ def run_task(task: Callable[[DictConfig], None], command: Command, program: str 
         check_options(arguments, command)
         # Importing verl takes seconds. A rank of torch's launcher has nothing new to tell.
         shows = any(argument.split("=")[0] in _ONLY_SHOWS for argument in arguments)
-        if not shows and "RANK" not in os.environ:
+        if not shows and not process.is_rank():
             print("checking settings, model and rows ...", file=sys.stderr, flush=True)
         import hydra
 

@@ -43,7 +43,8 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
         return train(config)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
-    with subprocess.Popen([*command, ranks, "-m", module, *sys.argv[1:]], pass_fds=[lock]) as launcher:
+    command += [ranks, "-m", module, *sys.argv[1:]]
+    with subprocess.Popen(command, pass_fds=[lock], env={**os.environ, process.RANK: "1"}) as launcher:
         started = Started(launcher.pid)
         with started.followed(), process.last_act(started.kill):
             try:
