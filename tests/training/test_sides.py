@@ -67,13 +67,22 @@ class Rows:
         return index
 
 
-def data(sides: str, seed: int = 1) -> Any:
-    return OmegaConf.create({"sides": sides, "shuffle": True, "seed": seed})
+def data(sides: str, seed: int = 1, batch: int = 4) -> Any:
+    return OmegaConf.create({"sides": sides, "shuffle": True, "seed": seed, "train_batch_size": batch})
 
 
 def loader(sides: str, workers: int = 0) -> StatefulDataLoader[int]:
     made = stage2_sampler(data(sides), Rows())
     return StatefulDataLoader(Rows(), 4, sampler=made, num_workers=workers, collate_fn=list, drop_last=True)
+
+
+def test_rows_that_do_not_fill_a_batch_count_as_not_used() -> None:
+    """24 rows in batches of 10: 20 a pass, so that 6 passes use each of 6 forget rows 10 times."""
+    made = stage2_sampler(data("balanced", batch=10), Rows())
+    batches = StatefulDataLoader(Rows(), 10, sampler=made, collate_fn=list, drop_last=True)
+    uses = Counter(index for _ in range(6) for batch in batches for index in batch)
+    assert {uses[index] for index in range(24) if index % 4 == 1} == {10}
+    assert {uses[index] for index in range(24) if index % 4 != 1} == {3, 4}
 
 
 def run(made: StatefulDataLoader[int], step: int, steps: int) -> list[list[int]]:

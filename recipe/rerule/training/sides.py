@@ -40,7 +40,8 @@ class SidesSampler(Sampler[int]):
         Args:
             first, second: the indices of each side; only a side without a share may have none.
             share: of the second side, in [0, 1].
-            length: indices in an epoch, over all ranks; each rank gets length // ranks of them.
+            length: indices in an epoch, over all ranks; each rank gets length // ranks of them. A multiple of
+                the batch: those of a last batch that is not full would count as used.
             seed: of the order; shuffle: false leaves the order of each side as it is given.
             rank, ranks: which of the indices are this one's: of each `ranks` neighbours, number `rank`.
         """
@@ -130,4 +131,6 @@ def stage2_sampler(data: Any, dataset: Any) -> Any:
         "data.sides is balanced, but the rows that data.train_max_samples and data.filter_overlong_prompts "
         "leave are of one side; change these, or set data.sides=as_given",
     )
-    return SidesSampler(forget, retain, share=0.5, length=len(types), seed=data.seed, shuffle=data.shuffle)
+    batch = data.get("gen_batch_size") or data.train_batch_size
+    length = len(types) // batch * batch
+    return SidesSampler(forget, retain, share=0.5, length=length, seed=data.seed, shuffle=data.shuffle)

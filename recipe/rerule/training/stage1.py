@@ -71,14 +71,16 @@ class Stage1Trainer(SFTTrainer):
         if not data.retain_share:
             self.train_sampler.seed = self.config.trainer.seed  # verl's trainer leaves torch's default, 0
             return
+        ranks = self.engine.get_data_parallel_size()
+        batch = verls.batch_size * ranks
         self.train_sampler = SidesSampler(
             range(self._refusals),
             range(self._refusals, len(self.train_dataset)),
             share=data.retain_share,
-            length=self._refusals,
+            length=self._refusals // batch * batch,
             seed=self.config.trainer.seed,
             rank=self.engine.get_data_parallel_rank(),
-            ranks=self.engine.get_data_parallel_size(),
+            ranks=ranks,
         )
         self.train_dataloader = StatefulDataLoader(
             self.train_dataset,
