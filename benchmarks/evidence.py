@@ -125,7 +125,7 @@ def planned(lines: list[dict[str, Any]], every: list[dict[str, Any]]) -> Iterato
     """
     for arm, rates in RATES.items():
         yield from ((arm, rate, TUNING) for rate in rates)
-    tuned = {(line["arm"], line["rate"]) for line in lines if line["seed"] == TUNING}
+    have_rate = tuned(lines)
     for number, seed in enumerate(SEEDS):
         before = differences([line for line in every if line["seed"] < seed], *CONTRASTS[0])
         seeds = {of for of, *_ in before.index}
@@ -134,8 +134,14 @@ def planned(lines: list[dict[str, Any]], every: list[dict[str, Any]]) -> Iterato
         for arm in arms_of(seed):
             if arm == STAGE1:
                 yield arm, 0.0, seed
-            elif {(rated(arm), rate) for rate in RATES[rated(arm)]} <= tuned:
+            elif rated(arm) in have_rate:
                 yield arm, chosen(lines, arm), seed
+
+
+def tuned(lines: list[dict[str, Any]]) -> set[str]:
+    """The arms all of whose tuning runs have ended well."""
+    runs = {(line["arm"], line["rate"]) for line in lines if line["seed"] == TUNING}
+    return {arm for arm, rates in RATES.items() if {(arm, rate) for rate in rates} <= runs}
 
 
 def rated(arm: str) -> str:
@@ -294,8 +300,7 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     for line in lines:
         if line["seed"] == TUNING:
             yield f"| {line['arm']} | {line['rate']:g} | {score(line):.3f} |"
-    tuned = {(line["arm"], line["rate"]) for line in lines if line["seed"] == TUNING}
-    if untuned := [arm for arm, rates in RATES.items() if not {(arm, rate) for rate in rates} <= tuned]:
+    if untuned := [arm for arm in RATES if arm not in tuned(lines)]:
         yield f"\nwithout a rate, and therefore without a counted run: {', '.join(untuned)}"
     shares = pd.DataFrame([_cells(line) for line in lines if line["seed"] in SEEDS])
     if shares.empty:
