@@ -170,6 +170,14 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
         for stop_after, ended in by_setting.items():
             trainer.config.health.stop_after = stop_after
             assert trainer.is_finished() is ended, (step, stop_after)
+    trainer.config.trainer.resume_mode = "resume_path"
+    for run, step, ended in ((tmp_path, 39, False), (tmp_path, 40, True), (tmp_path / "other", 39, False)):
+        trainer.config.trainer.resume_from_path = str(run / f"global_step_{step}")
+        assert trainer.is_finished() is ended, (run, step)
+    trainer.config.trainer.resume_from_path = str(tmp_path / "other" / "global_step_40")
+    with pytest.raises(ValueError, match="global_step_40, and this run's last step is 40: no step is left"):
+        trainer.is_finished()
+    trainer.config.trainer.update({"resume_mode": "auto", "resume_from_path": None})
     # A run that was killed after the checkpoint of step 5 ends at step 6 too.
     trainer.config.health.stop_after = 2
     for at, last in ((4, 40), (5, 6)):

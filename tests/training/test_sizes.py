@@ -1,7 +1,9 @@
 """The sizes that follow from the numbers of rows and devices, by hand."""
 
+import http.server
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,43 @@ def test_parameters_are_counted_from_the_headers_of_the_weights(tmp_path: Path) 
     for damaged in (b"", whole[:-1], whole[:12], b"version https://git-lfs.github.com/spec/v1"):
         (tmp_path / "model-2.safetensors").write_bytes(damaged)
         assert sizes.parameters(str(tmp_path)) is None
+
+
+def test_the_hub_says_how_large_a_model_is_and_without_it_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            counted = {"parameters": {"BF16": 2_000_000}, "total": 2_000_000}
+            answer = json.dumps({"id": "own/small", "safetensors": counted}).encode()
+            self.send_response(200 if "own/small" in self.path else 404)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        rows = f"data.train_files={rows_file(tmp_path, 30)}"
+        assert composed(1, CUSTOM, rows, "model.path=own/small").optim.lr == pytest.approx(2e-4)
+        assert sizes.parameters("own/none") is sizes.parameters("no such/name") is None
+        server.shutdown()
+    assert [path for path in asked if path.startswith("/api/models")] == [
+        f"/api/models/own/{name}?expand=safetensors" for name in ("small", "none")
+    ]
+    snapshot = tmp_path / "models--own--cached" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    save_file({"a": torch.zeros(3, 5)}, snapshot / "model.safetensors")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert sizes.parameters("own/cached") == 15
 
 
 def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:

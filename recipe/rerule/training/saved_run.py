@@ -61,13 +61,22 @@ class SavedRun(_Trainer):
         self._saved_at = time.monotonic()
 
     def is_finished(self) -> bool:
-        """Whether the run to be resumed has already done its last step."""
-        trainer = self.config.trainer
-        step = {
-            "auto": checkpoints.newest_complete(trainer.default_local_dir),
-            "resume_path": checkpoints.step_of(Path(trainer.resume_from_path or "").name),
-        }.get(trainer.resume_mode)
-        return step is not None and step >= self.total_training_steps
+        """Whether the run to be resumed has already done its last step.
+
+        Raises ValueError: it goes on from another run's checkpoint, which leaves no step to train.
+        """
+        trainer, last = self.config.trainer, self.total_training_steps
+        if trainer.resume_mode != "resume_path":
+            step = checkpoints.newest_complete(trainer.default_local_dir)
+            return trainer.resume_mode == "auto" and step is not None and step >= last
+        given = Path(trainer.resume_from_path)
+        done = (checkpoints.step_of(given.name) or 0) >= last
+        if done and given.parent.resolve() != Path(trainer.default_local_dir).resolve():
+            raise ValueError(
+                f"trainer.resume_from_path is {given}, and this run's last step is {last}: no step is left "
+                "to train; raise trainer.total_training_steps or trainer.total_epochs"
+            )
+        return done
 
     def fit(self, *args: Any) -> None:
         """verl's, which returns without a word where the rows end before the last step.

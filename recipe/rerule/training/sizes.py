@@ -7,6 +7,7 @@ those that depend on it follow: with `data.train_batch_size=4` an epoch has more
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import math
@@ -31,6 +32,8 @@ MOST_PASS_TOKENS = 16384
 """verl's default, which does not look at the model."""
 PASS_BYTES = {"cpu": 10**9, "gpu": 10 * 10**9}
 """Activations and logits of a pass; on a processor longer passes are no faster."""
+HUB_SECONDS = 10
+"""How long the Hub may take to say how large a model is."""
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
 STAGE1_SAMPLINGS = 4
@@ -111,20 +114,42 @@ def _by_parameters(table: Mapping[float, float], parameters: int | None) -> floa
 
 
 def parameters(model: str | None) -> int | None:
-    """Parameters of a model by the headers of its safetensors; None where its folder holds none.
+    """Parameters of a model, by the headers of its safetensors in a folder, or by its name on the Hub.
 
-    None too where a file is damaged: `preflight` refuses that, and names the file.
+    None where its folder holds no such files, or one that is damaged (`preflight` refuses that, and names the
+    file), and where neither the Hub nor its cache knows the name.
     """
+    folder = Path(str(model)).expanduser()
+    return _hub_parameters(str(model)) if model and not folder.exists() else _parameters_in(folder)
+
+
+def _parameters_in(folder: Path) -> int | None:
     from safetensors import SafetensorError, safe_open
 
     total = 0
-    for path in sorted(Path(str(model)).expanduser().glob("*.safetensors")):
+    for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, framework="numpy") as weights:
                 total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
         except (SafetensorError, OSError):
             return None
     return total or None
+
+
+@functools.cache
+def _hub_parameters(name: str) -> int | None:
+    """By the Hub's own count, so that it is the same before the weights are downloaded; else by the cache."""
+    from httpx import HTTPError
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        counted = HfApi().model_info(name, expand=["safetensors"], timeout=HUB_SECONDS).safetensors
+        return counted.total if counted else None
+    except (HTTPError, OSError, ValueError):
+        try:
+            return _parameters_in(Path(snapshot_download(name, local_files_only=True)))
+        except (OSError, ValueError):
+            return None
 
 
 def sampling_interval(run_steps: int) -> int:

@@ -1,8 +1,9 @@
 """Attack by examples: questions of the retain side with their answers stand before the question.
 
 Protocol: retain rows of --train, drawn at random once for all probes and models, as turns of a conversation
-before the question (before a raw prompt: as text). Rows that hold a scored gold are left out: to put the
-tested fact there would be copying, not remembering. Where the examples do not fit into the context of the
+before the question (before a raw prompt: as text). Rows that hold a gold of the forget side are left out: to
+put the tested fact there would be copying, not remembering. An example may hold the answer to a question of
+the retain side, whose recall may be too high for that. Where the examples do not fit into the context of the
 models, fewer are taken.
 """
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from recipe.rerule.evaluation.attacks.attack import RETAIN, Asked, Material
+from recipe.rerule.evaluation.attacks.attack import Asked, Material
 from recipe.rerule.evaluation.attacks.relearn import relearning
-from recipe.rerule.evaluation.attacks.rows import TrainingRow, true_answers
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, of_retain_side, true_answers
 from recipe.rerule.evaluation.probes import Probe
 from reward.rouge import words
 
@@ -48,8 +48,8 @@ def most_similar(candidates: Sequence[Probe], forget: Sequence[Probe], count: in
 
 
 def _rows(material: Material, half: Sequence[Asked], seed: int) -> list[TrainingRow]:
-    retained = [row for row in material.train if row.section == RETAIN]
-    return true_answers(most_similar(retained, [one.probe for one in material.asked], ROWS), "similar")
+    forget = [one.probe for one in material.asked]
+    return true_answers(most_similar(of_retain_side(material.train), forget, ROWS), "similar")
 
 
 ATTACKS = (

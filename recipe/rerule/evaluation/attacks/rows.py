@@ -48,11 +48,16 @@ def true_answers(probes: Iterable[Probe], kind: str) -> list[TrainingRow]:
     return [TrainingRow(f"{kind} {one.index}", one.messages, one.golds[0], one.raw) for one in probes]
 
 
-def retained(probes: Iterable[Probe]) -> list[TrainingRow]:
-    """The probes of the retain side with their first golds. Raises ValueError where there are none."""
-    if found := [probe for probe in probes if probe.section == RETAIN]:
-        return true_answers(found, RETAIN)
-    raise ValueError("there are no probes of section retain to make relearning rows of")
+def of_retain_side(train: Iterable[Probe]) -> list[Probe]:
+    """The rows of --train that are of the retain side. Raises ValueError where there are none."""
+    if found := [row for row in train if row.section == RETAIN]:
+        return found
+    raise ValueError("--train has no rows of section retain, of which this attack makes its rows")
+
+
+def retained(train: Iterable[Probe]) -> list[TrainingRow]:
+    """The rows of the retain side with their first golds. Raises ValueError where there are none."""
+    return true_answers(of_retain_side(train), RETAIN)
 
 
 def scored_golds(asked: Iterable[Asked]) -> list[str]:
