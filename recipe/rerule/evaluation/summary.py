@@ -415,6 +415,8 @@ def compare(
         for one in (a, b)
     ]
     if odd := sorted(name for name in {*a, *b} if shapes[0].get(name) != shapes[1].get(name)):
+        if odd[0] in a and odd[0] in b and (lone := sorted(a[odd[0]].keys() ^ b[odd[0]].keys())):
+            raise ValueError(f"set {odd[0]} has {lone[0]} for one of them only; evaluate both in one command")
         raise ValueError(f"set {odd[0]} is of other probes: only answers to the same probes can be compared")
     drawn_a, drawn_b = (bootstrap(samples, statistics, facts) for samples in (a, b))
     p_values = permutation_test(a, b, statistics, facts)
