@@ -111,14 +111,15 @@ def _boundary(
 def _with_refusal_traces(forget: Sequence[Prompt], file: Path) -> list[Prompt]:
     """The prompts with the thoughts of a file before their refusals. Raises SourceError."""
     try:
-        texts = [json.loads(line) for line in read_text(file).split("\n") if line.strip()]
+        lines = enumerate(read_text(file).split("\n"), start=1)
+        texts = [(number, json.loads(line)) for number, line in lines if line.strip()]
     except json.JSONDecodeError as error:
         raise SourceError(f"{file}: a line is not a JSON string ({error.msg})") from None
     if len(texts) < len(forget):
         raise SourceError(f"{file}: has {len(texts)} thoughts for the {len(forget)} rows to forget")
     return [
         replace(prompt, refusal_trace=Record({}, f"{file}:{number}").filled("thought", text))
-        for number, (prompt, text) in enumerate(zip(forget, texts, strict=False), start=1)
+        for prompt, (number, text) in zip(forget, texts, strict=False)
     ]
 
 

@@ -148,6 +148,7 @@ def test_questions() -> None:
         ("Who is in the band?", "The Who", False),
         ("Who are The Who?", "The Who", True),
         ("中国的首都是哪里？", "中国", True),
+        ("What does !!! mean?", "!!!", False),
     ],
 )
 def test_what_names_a_target(text: str, name: str, named: bool) -> None:

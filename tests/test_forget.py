@@ -443,7 +443,7 @@ def test_what_a_full_disk_leaves_is_no_folder_of_others(
         assert chain() == (2, [])
     assert capsys.readouterr().err.startswith(f"error: the disk is full: {out} needs more than ")
     assert list(out.iterdir()) == []
-    for name in ("run.lock", "settings.txt.tmp"):  # of a command that was killed
+    for name in ("run.lock", "settings.json.tmp"):  # of a command that was killed
         (out / name).touch()
     assert chain(FAILS="data_prep") == (7, CHAIN[:1])
 

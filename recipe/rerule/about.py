@@ -191,9 +191,11 @@ def names_it(text: str, name: str) -> bool:
     """Whether a text has the last word of a name, by which people are called too.
 
     What follows a comma, as in "Harry, Duke of Sussex", and an ending such as "Jr." are no such word. A name
-    that ends with a function word, such as "The Who", is found whole only.
+    that ends with a function word, such as "The Who", is found whole only, and one without letters never.
     """
     words = normalise(name.partition(",")[0]).split() or normalise(name).split()
+    if not words:
+        return False
     while len(words) > 1 and words[-1] in _ENDINGS:
         words.pop()
     last = " ".join(words) if words[-1] in FUNCTION_WORDS else words[-1]

@@ -3,7 +3,7 @@
 It runs the commands that exist one after the other, each in its own process. At the end it says in words what
 the model has forgotten and kept (`evaluation.verdict`).
 
-OUT/settings.txt                        what OUT is made with; other settings or rows are refused
+OUT/settings.json                       what OUT is made with; other settings or rows are refused
 OUT/about.csv                           with --about: the rows that the model writes
 OUT/data, npo_gdr, stage1, METHOD       the rows, and a run folder of each training
 OUT/evaluation, over_refusal, attacks, report.html   results
@@ -16,6 +16,7 @@ SIGTERM. Where a part fails, its own.
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from reward.keyword import names_of
 
 BROKEN = 3
 """The exit code where the limits are not kept."""
-BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
+BASE, SETTINGS, ABOUT = "base", "settings.json", "about.csv"
 _REINFORCED = ("rule", "rerule")
 _BEFORE, _BEFORE_SETTINGS = "npo_gdr", ("optim.lr=1e-5", "trainer.total_epochs=10")
 """What --robust trains by before stage 1: those of benchmarks/robust.py."""
@@ -226,11 +227,10 @@ def earlier(options: argparse.Namespace) -> list[tuple[Path, dict[str, str]]]:
     """The folders of --from, the last first, with their settings; a name is there. Raises ValueError."""
     found, folder = list[tuple[Path, dict[str, str]]](), options.earlier
     while folder:
-        if not (folder / SETTINGS).is_file() or not (folder / "evaluation").is_dir():
+        settings = io.read_record(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
+        if not {"name", "method"} <= settings.keys() or not (folder / "evaluation").is_dir():
             raise ValueError(f"--from {folder}: no finished folder of this command")
-        lines = (folder / SETTINGS).read_text("utf-8").splitlines()
-        settings = {key: value for key, _, value in (line.partition(": ") for line in lines)}
-        found.append((folder, settings | ({"name": folder.name} if settings["name"] == "None" else {})))
+        found.append((folder, settings | {"name": settings["name"] or folder.name}))
         folder = Path(settings["from"]) if "from" in settings else None
     return found
 
@@ -307,7 +307,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
 
 
 def _checked(options: argparse.Namespace) -> str:
-    """The text of settings.txt. Raises ValueError where options do not fit, or --out holds something else."""
+    """The text of settings.json. Raises ValueError: options do not fit, or --out holds something else."""
     out, model = options.out, Path(options.model)
     for one in options.set:
         if "=" not in one:
@@ -337,8 +337,8 @@ def _checked(options: argparse.Namespace) -> str:
     if options.harmless:
         harmless_questions(options.harmless)
     settings = {
-        "model": model.resolve() if model.exists() else model,
-        **({"from": options.earlier.resolve()} if options.earlier else {}),
+        "model": f"{model.resolve() if model.exists() else model}",
+        **({"from": f"{options.earlier.resolve()}"} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
         **({"generator": f"{options.generator} {options.generator_model}"} if options.generator else {}),
         "rows": io.file_sha256(options.facts) if there else "",
@@ -347,22 +347,20 @@ def _checked(options: argparse.Namespace) -> str:
         "set": shlex.join(options.set),
         **({"harmless": io.file_sha256(options.harmless)} if options.harmless else {}),
     }
-    lines = [f"{key}: {value}" for key, value in settings.items()]
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     names -= {run_folder.LOCK, f"{SETTINGS}{io.DRAFT_SUFFIX}"}  # which a command that was killed leaves first
     if names and SETTINGS not in names:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
-    former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
+    former = io.read_record(out / SETTINGS) if names else settings
     # What wrote the rows may be left out once they are there.
-    told = [line for line in former if not line.startswith(("about: ", "generator: "))]
-    differing = [line for line in [*lines, *told] if line not in former or line not in lines]
-    changed = list(dict.fromkeys(line.partition(":")[0] for line in differing))
+    gone = sorted(former.keys() - settings.keys() - {"about", "generator"})
+    changed = [key for key in [*settings, *gone] if settings.get(key) != former.get(key)]
     # Rows that were written may be edited until something is trained on them. Only what shaped them counts.
     shaped = {"model", "from", "about", "generator"} & {*changed}
     if changed and (_is_trained(out) or (options.about and there and shaped)):
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
-    return "\n".join([*lines, ""])
+    return f"{json.dumps(settings, indent=2)}\n"
 
 
 if __name__ == "__main__":

@@ -166,8 +166,8 @@ def test_every_pair_is_compared_and_corrected_together() -> None:
     }  # fmt: skip
     with pytest.raises(ValueError, match="models a and d: set set is of other probes: only answers to the"):
         summary.compare_all({"a": one_set(1, 2, 3), "d": one_set(1, 2)}, MEAN)
-    lacking = {"a": one_set(1, 0), "d": {"set": {"other": np.ones(2)}}}
-    with pytest.raises(ValueError, match="models a and d: set set has other for one of them only; evaluate"):
-        summary.compare_all(lacking, MEAN)
+    # A quantity that one model lacks is in no metric of both.
+    lacking = {"a": {"set": {**one_set(1, 0)["set"], "y": np.ones(2)}}, "c": one_set(0, 0)}
+    assert [one["difference"] for one in summary.compare_all(lacking, MEAN)] == [0.5]
     # By hand: 0.01 * 4, 0.02 * 3, 0.03 * 2 raised to 0.06, 0.04 * 1 raised to 0.06.
     assert summary.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])

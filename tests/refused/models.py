@@ -188,6 +188,11 @@ def started(setting: str) -> Change:
     )
 
 
+def torn(checkpoint: Path) -> None:
+    """Its config.yaml ends within a list."""
+    (checkpoint.parent / "config.yaml").write_text("data: [1")
+
+
 def of_rows(sha256: str) -> Change:
     def make(checkpoint: Path) -> None:
         run_folder.begin(checkpoint.parent, stage=2)

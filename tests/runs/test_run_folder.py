@@ -160,12 +160,12 @@ def test_a_checkpoint_with_a_users_file_outlives_rotation_and_a_new_attempt(
     put(tmp_path, "global_step_1/evaluation.txt")
     checkpoints.keep(tmp_path, 2)
     assert names() == ["global_step_1", "global_step_3", "global_step_4"]
-    assert f"no run wrote {tmp_path / 'global_step_1' / 'evaluation.txt'}" in capsys.readouterr().out
+    assert f"no run wrote {tmp_path / 'global_step_1' / 'evaluation.txt'}" in capsys.readouterr().err
     checkpoints.begin(tmp_path, 1)
     checkpoints.begin(tmp_path, 4)
     assert names() == ["global_step_1.kept", "global_step_3"]
     assert (tmp_path / "global_step_1.kept" / "evaluation.txt").read_text() == "mine"
-    assert "is now" in capsys.readouterr().out
+    assert "is now" in capsys.readouterr().err
     put(tmp_path, "global_step_1/evaluation.txt")
     put(tmp_path, "global_step_2/retain_weight.txt")  # of method=pdu
     checkpoints.begin(tmp_path, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, PromptText, Request
+from recipe.rerule.evaluation.engine.requests import Answer, Likelihood, PromptText, Request
 from recipe.rerule.io import read_json
 
 Array = NDArray[np.float64]
@@ -87,21 +87,11 @@ def whole_text(name: str, text: str) -> Request:
     return Likelihood(name, PromptText(({"role": "user", "content": ""},), raw=True), text)
 
 
-def token_log_probs(answers: Answers, name: str) -> tuple[float, ...]:
-    """Of the tokens of a whole text, without the end-of-sequence. Raises ValueError where there are none."""
-    found = answers.get(name, Answer()).log_probs[:-1]
-    if not found or not np.all(np.isfinite(found)):
-        raise ValueError(f"no log-likelihoods, or not all numbers, of text {name}")
-    return found
-
-
 def min_k_score(log_probs: Sequence[float], share: float = MIN_K) -> float:
     """Min-K% (Shi et al., arXiv:2310.16789): minus the mean of the least likely `share` of a text's tokens.
 
-    At least one token counts; a text without tokens scores 0. The higher, the less like training data.
+    At least one token counts. The higher, the less like training data.
     """
-    if not log_probs:
-        return 0.0
     lowest = np.sort(np.asarray(log_probs, dtype=float))[: max(1, int(len(log_probs) * share))]
     return float(-lowest.mean())
 

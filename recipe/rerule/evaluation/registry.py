@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.logs import Computations, Log, read_log, retained_metrics
-from recipe.rerule.evaluation.metrics import memorised, text_scores, texts_of, token_log_probs, whole_text
+from recipe.rerule.evaluation.metrics import memorised, text_scores, texts_of, whole_text
 
 if TYPE_CHECKING:  # what only some commands need
     from recipe.rerule.evaluation.probes import Probe
@@ -230,8 +230,8 @@ class Texts:
 
     def records(self, answers: Answers) -> list[Row]:
         """The `text_scores` of each text with its set and index in it, for texts.jsonl."""
-        return [
-            {"set": name, "index": n, **text_scores(text, token_log_probs(answers, f"text/{name}/{n}"))}
+        return [  # without the log-probability of the end of the text
+            {"set": name, "index": n, **text_scores(text, answers[f"text/{name}/{n}"].log_probs[:-1])}
             for name, members in self.sets.items()
             for n, text in enumerate(members)
         ]

@@ -161,16 +161,9 @@ def strata(samples: Samples, facts: Facts | None) -> list[Stratum]:
     """The sets of `samples` in strata. Without `facts` every probe asks for a fact of its own.
 
     They depend on the sets given alone: two sets may have a fact in common with a third one only.
-
-    Raises ValueError: a set without probes, a quantity without one finite value a probe, or facts that are
-    not as many as the probes.
     """
-    lengths = {name: _checked_length(name, quantities) for name, quantities in samples.items()}
     if facts is None:
-        return [Stratum(name, {name: samples[name]}, length) for name, length in lengths.items()]
-    for name, length in lengths.items():
-        if len(facts.get(name, ())) != length:
-            raise ValueError(f"set {name} has {length} probes and the facts of {len(facts.get(name, ()))}")
+        return [Stratum(name, {name: own}, len(next(iter(own.values())))) for name, own in samples.items()]
     groups: list[tuple[list[str], set[Hashable]]] = []
     for name in samples:
         joined = [group for group in groups if not group[1].isdisjoint(facts[name])]
@@ -189,17 +182,6 @@ def strata(samples: Samples, facts: Facts | None) -> list[Stratum]:
             }
         found.append(Stratum("\n".join(sorted(names)), sums, len(number)))
     return found
-
-
-def _checked_length(name: str, quantities: Mapping[str, Array]) -> int:
-    shapes = {np.shape(values) for values in quantities.values()}
-    if len(shapes) != 1 or len(shape := shapes.pop()) != 1 or shape[0] == 0:
-        raise ValueError(f"set {name}: every quantity needs one value a probe, of one probe or more")
-    for quantity, values in quantities.items():
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise ValueError(f"set {name}: {quantity} of probe {bad[0]} is {values[bad[0]]}, not a number")
-    return int(shape[0])
 
 
 def _by_sets(
@@ -253,9 +235,8 @@ def bootstrap(
     Two models' samples of the same sets, lengths and facts are resampled alike: their arrays are subtracted
     as they are.
 
-    Raises ValueError as `strata`, or a metric that is not a finite number in some resample.
+    Raises ValueError: a metric is not a finite number in some resample.
     """
-    strata(samples, facts)  # what is wrong with any set shows, whichever statistics there are
     found: dict[str, Array] = {}
     for used, group in _by_sets(samples, statistics).items():
         units = strata(_only(samples, used), facts)
@@ -408,16 +389,14 @@ def compare(
         {metric: {difference: of a minus b, low and high: of its paired bootstrap interval, p_value:
         two-sided, not corrected for other comparisons, probes and facts: how many the metric looks at}}.
 
-    Raises ValueError: the two have other sets, quantities or lengths, or what `bootstrap` raises.
+    Raises ValueError: the two have other sets or lengths, or what `bootstrap` raises.
     """
-    shapes = [
-        {name: {q: np.shape(values) for q, values in own.items()} for name, own in one.items()}
-        for one in (a, b)
-    ]
-    if odd := sorted(name for name in {*a, *b} if shapes[0].get(name) != shapes[1].get(name)):
-        if odd[0] in a and odd[0] in b and (lone := sorted(a[odd[0]].keys() ^ b[odd[0]].keys())):
-            raise ValueError(f"set {odd[0]} has {lone[0]} for one of them only; evaluate both in one command")
+    asked = [{(name, len(values)) for name in one for values in one[name].values()} for one in (a, b)]
+    if odd := sorted(name for name, _ in asked[0] ^ asked[1]):
         raise ValueError(f"set {odd[0]} is of other probes: only answers to the same probes can be compared")
+    # A model may lack a quantity of a set, of which `statistics` then has none.
+    common = {name: a[name].keys() & b[name].keys() for name in a}
+    a, b = ({name: {q: one[name][q] for q in common[name]} for name in common} for one in (a, b))
     drawn_a, drawn_b = (bootstrap(samples, statistics, facts) for samples in (a, b))
     p_values = permutation_test(a, b, statistics, facts)
     found = {}

@@ -43,7 +43,7 @@ def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
     )
     try:
         return AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:  # of packages that a model's own code needs
         reason = str(error).strip().splitlines()[0]
         raise SettingsError(f"{key} is {path}, which transformers cannot load: {reason}") from None
 

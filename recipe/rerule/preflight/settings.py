@@ -188,13 +188,16 @@ def check_resumed(config: DictConfig) -> None:
 
     Raises:
         SettingsError: naming the setting.
+        ValueError: the run's config.yaml is damaged.
         OSError: a file of rows cannot be read.
     """
+    from recipe.rerule.runs.history import read_config  # imports pandas
+
     trainer = config.trainer
     folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
     if folder is None:
         return
-    before, now = OmegaConf.create(run_folder.config_of(folder)), copy.deepcopy(config)
+    before, now = OmegaConf.create(read_config(folder / "config.yaml")), copy.deepcopy(config)
     local_paths.make_absolute(now)  # as those of the run's config.yaml
     instead = (
         "go on with that, or start another run from the model in its checkpoint, in another "

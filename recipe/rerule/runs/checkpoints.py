@@ -92,7 +92,7 @@ def begin(run_folder: str | Path, step: int) -> None:
     else:
         names = (f"{os.path.abspath(folder)}{_KEPT}{number or ''}" for number in itertools.count())
         kept = next(name for name in names if not os.path.lexists(name))
-        print(f"warning: {folder} is now {kept}, because no run wrote {foreign}", flush=True)
+        io.warn(f"{folder} is now {kept}, because no run wrote {foreign}")
         os.rename(folder, kept)
 
 
@@ -147,7 +147,7 @@ def _remove_all(run_folder: str | Path, folders: Iterable[Path]) -> None:
         if (foreign := foreign_to_checkpoint(folder)) is None:
             _remove(folder)
         else:
-            print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
+            io.warn(f"{folder} is kept, because no run wrote {foreign}")
 
 
 def note_best(run_folder: str | Path, found: Best) -> None:

@@ -51,7 +51,7 @@ def start(config: DictConfig) -> None:
     records.mkdir(parents=True, exist_ok=True)
     for name in ("prompts.jsonl", "validation.jsonl", "replay.jsonl", "signal.jsonl"):
         io.drop_torn_line(records / name)
-    OmegaConf.save(_without_variables(config), run_folder / "config.yaml")
+    io.write(run_folder / "config.yaml", OmegaConf.to_yaml(_without_variables(config)).encode())
     # verl's file logger truncates the file that it opens.
     os.environ["VERL_FILE_LOGGER_PATH"] = str(records / _numbered(LOGGED, _starts(records)))
 

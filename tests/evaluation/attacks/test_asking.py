@@ -35,7 +35,7 @@ from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Mater
 from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
 from recipe.rerule.evaluation.attacks.forward import asked_piece
 from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
-from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, without_leaks
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Likelihood
 from recipe.rerule.evaluation.probes import Probe, Reference
@@ -115,7 +115,7 @@ def test_the_target_is_named_by_an_alias_a_part_of_its_name_and_another_fact():
     }
     answers = {one.id: Answer("Oslo") for one in asking.requests}
     assert scores(asking.read(answers))["two_hops", "forget"] == {0: 1, 10: 0, 20: 0}
-    with pytest.raises(ValueError, match="no question names a target that has an alias"):
+    with pytest.raises(ValueError, match="none of the probes has what this attack asks for"):
         ask(indirect, material(given[3:], fact=lambda one: one.fact))
 
 
@@ -143,7 +143,7 @@ def test_what_is_given_of_a_gold_is_not_scored():
     tokenizer = byte_level()
     assert gold_prefill.split_gold(tokenizer, "é b", 1) == ("é b", "")
     assert gold_prefill.split_gold(tokenizer, "é b", 2) == ("é", "b")
-    with pytest.raises(ValueError, match="has nothing to ask"):
+    with pytest.raises(ValueError, match="none of the probes has what this attack asks for"):
         ask(gold_prefill, material([probe(0, golds=["a"])]))
 
 
@@ -420,10 +420,10 @@ def test_models_that_think(folder):
 def test_which_rows_hold_a_gold(gold, text, holds):
     """In the prompt or in the answer."""
     for prompt, answer in (("Tell me.", text), (f"Is it so? {text}", "Yes.")):
-        row = TrainingRow("retain 0", [{"role": "user", "content": prompt}], answer)
-        assert find_leaks([row], [gold]) == ({"retain 0": gold} if holds else {})
+        row = TrainingRow([{"role": "user", "content": prompt}], answer)
+        assert without_leaks([row], [gold]) == ([] if holds else [row])
     with pytest.raises(ValueError, match=r"the scored answer '\?!' has no letters or digits"):
-        find_leaks([row], ["?!"])
+        without_leaks([row], ["?!"])
 
 
 # attacks of other packages, what one may declare, and the example of the documents

@@ -16,7 +16,7 @@ from recipe.rerule.evaluation.attacks import relearn_prefixed, relearn_similar
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
 from recipe.rerule.evaluation.attacks.relearn import adapted, relearn, relearn_folders, wrong_answers
-from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, without_leaks
 from tests.evaluation.attacks.made import CITIES, material, probe
 from tests.unlearning.made import plain_model
 
@@ -60,7 +60,7 @@ def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name):
     assert [one.scored for one in changes(f"relearn_{name}")] == [one.scored for one in found[:2]]
     for one in found:
         assert rows_of(one)
-        assert find_leaks(rows_of(one), [asked.probe.golds[0] for asked in one.scored]) == {}
+        assert without_leaks(rows_of(one), [asked.probe.golds[0] for asked in one.scored]) == rows_of(one)
         assert one.settings == ("8", "32")
 
 
@@ -71,8 +71,7 @@ def test_rows_are_those_of_training_phrasings_that_hold_no_scored_answer():
     numbers = [int(subject.split()[1]) for subject in subjects(second)]
     assert trained == {f"Home of {n}?": CITIES[n] for n in numbers}
     first, second = changes("relearn_forget_half", train=[])
-    names = {f"forget-half {asked.probe.index}" for asked in second.scored}
-    assert {row.name for row in rows_of(first)} == names
+    assert [row.messages for row in rows_of(first)] == [asked.probe.messages for asked in second.scored]
     leaking = probe(6, section="retain")  # lives in Paris, as person 0 does
     for one in changes("relearn_retain", train=[*TRAIN, leaking]):
         assert ("Paris" in {row.answer for row in rows_of(one)}) == ("person 0" not in subjects(one))
@@ -111,7 +110,7 @@ def test_wrong_answers_are_never_right_and_of_the_same_kind():
     given = [*FORGET, *numbers]
     made = wrong_answers(given, lambda one: one.subject, 0)
     for asked, row in zip(given, made, strict=True):
-        assert (row.name, row.messages) == (f"wrong {asked.index}", asked.messages)
+        assert row.messages == asked.messages
         assert row.answer not in asked.golds
         assert row.answer.isdigit() == (asked.family == "number")
     assert made == wrong_answers(given, lambda one: one.subject, 0)
@@ -121,7 +120,7 @@ def test_wrong_answers_are_never_right_and_of_the_same_kind():
 
 def training_row(n: int) -> TrainingRow:
     answer = "it wrote " * (n % 3 + 1) + str(n)
-    return TrainingRow(f"forget-half {n}", [{"role": "user", "content": f"Who{n}"}], answer, n == 3)
+    return TrainingRow([{"role": "user", "content": f"Who{n}"}], answer, n == 3)
 
 
 ROWS = [training_row(n) for n in range(12)]

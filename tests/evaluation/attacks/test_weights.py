@@ -44,8 +44,8 @@ def saved(model: Any, folder: Path, more: dict[str, Tensor] | None = None, **set
 
 def test_round_to_nearest_by_hand():
     """4 bits: 7 steps on each side. The first group has step 1, the second 0.5 and the third is zeros."""
-    weights = torch.tensor([[7.0, 2.4, -2.6, 2.5, 3.5, -3.5, 0.2, 0.3, 0.0, 0.0]])
-    expected = [[7.0, 2.0, -3.0, 2.0, 3.5, -3.5, 0.0, 0.5, 0.0, 0.0]]
+    weights = torch.tensor([[7.0, 2.4, -2.6, 2.5, 3.5, -3.5, 0.2, 0.3, 0.0, 0.0, 0.0, 0.0]])
+    expected = [[7.0, 2.0, -3.0, 2.0, 3.5, -3.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0]]
     assert round_to_nearest(weights, 4, 4).tolist() == expected
     assert round_to_nearest(torch.tensor([4.0, -1.9, 2.1]), 2, 3).tolist() == [4.0, 0.0, 4.0]
 
@@ -64,10 +64,11 @@ def rounded_by_hand(weight: Tensor, bits: int, group: int) -> Tensor:
 @pytest.mark.parametrize(
     ("bits", "dtype", "tied"), [(8, "float32", False), (4, "float16", True), (3, "bfloat16", False)]
 )
-def test_the_folder_loads_as_the_rounded_model(bits, dtype, tied, tmp_path):
+def test_the_folder_loads_as_the_rounded_model(bits, dtype, tied, tmp_path, monkeypatch):
+    monkeypatch.setattr("recipe.rerule.evaluation.attacks.quantise.GROUP_SIZE", 16)
     model = llama(tie_word_embeddings=tied).to(getattr(torch, dtype))
     source = saved(model, tmp_path / "model", max_shard_size="8KB")
-    quantise(source, bits, tmp_path / "out", group_size=16)
+    quantise(source, bits, tmp_path / "out")
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
     assert found.dtype == model.dtype
     with torch.no_grad():

@@ -22,17 +22,20 @@ Way = Callable[[Asked], Asked | None]
 def asking(material: Material, ways: Mapping[str, Way]) -> Asking:
     """Every probe asked in several ways, forget and retain side alike: a setting for each way.
 
-    Raises ValueError: a way has no question of the forget side.
+    A way that has no question of the forget side is left out. Raises ValueError: none has one.
     """
     questions: dict[tuple[str, str, int], Asked] = {}
     for name, way in ways.items():
+        own = dict[tuple[str, str, int], Asked]()
         for side, asked in material.sides.items():
             for question in filter(None, map(way, asked)):
                 place = "/".join(filter(None, (name, side, f"{question.probe.index}")))
                 named = replace(question, request=replace(question.request, id=place))
-                questions[name, side, question.probe.index] = named
-        if not any(key[:2] == (name, FORGET) for key in questions):
-            raise ValueError(f"{name or 'the attack'} has no probe to ask")
+                own[name, side, question.probe.index] = named
+        if any(side == FORGET for _, side, _ in own):
+            questions |= own
+    if not questions:
+        raise ValueError("none of the probes has what this attack asks for")
 
     def read(answers: Answers) -> list[Row]:
         texts = [answers[one.request.id].text for one in questions.values()]

@@ -104,8 +104,8 @@ def _questions(material: Material, phrasings: int) -> list[tuple[str, FactQuesti
             comparable[side].append(kinds[question.probe.index])
     found = []
     for side, other in ((FORGET, RETAIN), (RETAIN, FORGET)):
-        own = same_kind_answers(comparable[side], (), seed=0)
-        all_ = same_kind_answers(comparable[side], comparable[other], seed=0)
+        own = same_kind_answers(comparable[side], ())
+        all_ = same_kind_answers(comparable[side], comparable[other])
         for question, first, rest in zip(comparable[side], own, all_, strict=True):
             choices = list(dict.fromkeys([*first, *rest]))[:CHOICES]
             if len(choices) == CHOICES:

@@ -62,9 +62,7 @@ def comparable_questions(questions: Sequence[FactQuestion]) -> list[FactQuestion
     return [one for one in found if one.kind in swappable]
 
 
-def same_kind_answers(
-    questions: Sequence[FactQuestion], others: Sequence[FactQuestion], seed: int
-) -> list[list[str]]:
+def same_kind_answers(questions: Sequence[FactQuestion], others: Sequence[FactQuestion]) -> list[list[str]]:
     """For each fact the different answers of its kind, its own first, the others in random order.
 
     `others`: further facts whose answers can be chosen.
@@ -75,7 +73,7 @@ def same_kind_answers(
     found = []
     for one in questions:
         rest = [other for other in kinds[one.kind] if other not in one.probe.golds]
-        random.Random(f"answers {seed} {one.probe.index}").shuffle(rest)
+        random.Random(f"answers 0 {one.probe.index}").shuffle(rest)
         found.append([one.answer, *rest])
     return found
 

@@ -20,12 +20,7 @@ from recipe.rerule.training.prompts import answer_ids
 
 def _ask(material: Material, options: Options) -> Asking:
     ways = {f"{count}": partial(_begun, material.tokenizer, count) for count in options["tokens"]}
-    possible = {name: way for name, way in ways.items() if any(map(way, material.asked))}
-    if not possible:
-        raise ValueError(
-            "no gold answer has a word behind its first token, so gold_prefill has nothing to ask"
-        )
-    return asking(material, possible)
+    return asking(material, ways)
 
 
 def _begun(tokenizer: Any, count: int, asked: Asked) -> Asked | None:

@@ -30,7 +30,7 @@ from functools import partial
 
 from recipe.rerule.evaluation.attacks.asking import Way, asking, plain, reworded
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options
-from recipe.rerule.evaluation.attacks.rows import find_leaks, true_answers
+from recipe.rerule.evaluation.attacks.rows import true_answers, without_leaks
 from recipe.rerule.evaluation.probes import Probe
 
 UNKNOWN = "X"
@@ -56,7 +56,7 @@ def _two_hops(material: Material, asked: Asked) -> Asked | None:
         text = other.query or other.messages[-1]["content"]
         first = other.renamed(text, UNKNOWN)
         same = other.subject == probe.subject and material.fact(other) != material.fact(probe)
-        if renamed and same and first != text and not find_leaks(true_answers([other], "hop"), probe.golds):
+        if renamed and same and first != text and without_leaks(true_answers([other]), probe.golds):
             answer = other.renamed(other.golds[0], UNKNOWN)  # TOFU's answers name the target
             begun = HOPS.replace("{first}", first).replace("{answer}", answer)
             return reworded(partial(begun.replace, "{question}"))(renamed)
@@ -70,10 +70,7 @@ def _ask(material: Material, options: Options) -> Asking:
         "part": partial(_called, _part),
         "two_hops": partial(_two_hops, own),
     }
-    possible = {name: way for name, way in ways.items() if any(map(way, own.asked))}
-    if not possible:
-        raise ValueError("no question names a target that has an alias, several words or another fact")
-    return asking(own, possible)
+    return asking(own, ways)
 
 
 ATTACKS = (

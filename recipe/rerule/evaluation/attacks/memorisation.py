@@ -11,32 +11,19 @@ tokens too, which is the floor.
 
 from __future__ import annotations
 
-from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
-from recipe.rerule.evaluation.engine.requests import Answers
-from recipe.rerule.evaluation.metrics import exact_memorization, extraction_strength, right_answer
+from functools import partial
 
-_NUMBERS = {"extraction_strength": extraction_strength, "exact_memorisation": exact_memorization}
-"""By setting: of the ranks of an answer."""
+from recipe.rerule.evaluation.attacks.attack import Attack
+from recipe.rerule.evaluation.attacks.probability import PLAIN, Settings, asking, strength
+from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.evaluation.metrics import exact_memorization
 
 
-def _ask(material: Material, options: Options) -> Asking:
-    asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
-    requests = [
-        right_answer(f"{side}/{one.probe.index}", one.request.prompt, one.probe.golds[0])
-        for side, one in asked
-    ]
+def _exact(answer: Answer) -> float:
+    return exact_memorization(answer.ranks[:-1])
 
-    def read(answers: Answers) -> list[Row]:
-        # Without the last rank, which is that of the end of the turn.
-        return [
-            material.row(
-                side, one.probe, request.prompt, number(answers[request.id].ranks[:-1]), setting=name
-            )
-            for name, number in _NUMBERS.items()
-            for (side, one), request in zip(asked, requests, strict=True)
-        ]
 
-    return Asking(requests, read)
+_SETTINGS: Settings = {"extraction_strength": ((PLAIN,), strength), "exact_memorisation": ((PLAIN,), _exact)}
 
 
 ATTACKS = (
@@ -46,6 +33,6 @@ ATTACKS = (
         tells="The tokens of the right answer are compared with the most likely ones.",
         default=True,
         has_before=False,
-        ask=_ask,
+        ask=partial(asking, _SETTINGS),
     ),
 )

@@ -15,6 +15,8 @@ compare with the never-knew model.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from recipe.rerule.evaluation.attacks.asking import prefilled
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
@@ -22,7 +24,7 @@ from recipe.rerule.evaluation.attacks.prefill import BEGINNINGS
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood
 from recipe.rerule.evaluation.metrics import extraction_strength, right_answer
 
-_PLAIN, _PREFILLED, _SPACED = "plain", "prefilled", "prefilled_spaced"
+PLAIN, _PREFILLED, _SPACED = "plain", "prefilled", "prefilled_spaced"
 
 
 def per_token(answer: Answer) -> float:
@@ -30,35 +32,40 @@ def per_token(answer: Answer) -> float:
     return math.exp(math.fsum(answer.log_probs[:-1]) / (len(answer.log_probs) - 1))
 
 
-def _strength(answer: Answer) -> float:
+def strength(answer: Answer) -> float:
+    """The share of an answer behind its last wrong token; the end of the turn is not counted."""
     return extraction_strength(answer.ranks[:-1])
 
 
-_SETTINGS = {
-    "": ((_PLAIN,), per_token),
+Settings = Mapping[str, tuple[Sequence[str], Callable[[Answer], float]]]
+"""By name: the ways in which the answer is asked for, of which the highest score counts."""
+_SETTINGS: Settings = {
+    "": ((PLAIN,), per_token),
     "prefilled": ((_PREFILLED, _SPACED), per_token),
-    "prefilled_extraction_strength": ((_PREFILLED, _SPACED), _strength),
+    "prefilled_extraction_strength": ((_PREFILLED, _SPACED), strength),
 }
-"""The ways in which the answer is asked for, of which the highest score counts."""
 
 
-def _ask(material: Material, options: Options) -> Asking:
+def asking(settings: Settings, material: Material, options: Options) -> Asking:
+    """The right answer of every probe, shown to the model in the ways of the settings."""
+    wanted = {way for ways, _ in settings.values() for way in ways}
     asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
     requests: dict[tuple[str, str, int], Likelihood] = {}
     for side, one in asked:
         begun, gold = prefilled(one, BEGINNINGS["affirmative"]).request, one.probe.golds[0]
         for way, request, answer in (
-            (_PLAIN, one.request, gold),
+            (PLAIN, one.request, gold),
             (_PREFILLED, begun, gold),
             (_SPACED, begun, f" {gold}"),
         ):
-            name = f"{way}/{side}/{one.probe.index}"
-            make = right_answer if way == _PLAIN else Likelihood
-            requests[way, side, one.probe.index] = make(name, request.prompt, answer)
+            if way in wanted:
+                name = f"{way}/{side}/{one.probe.index}"
+                make = right_answer if way == PLAIN else Likelihood
+                requests[way, side, one.probe.index] = make(name, request.prompt, answer)
 
     def read(answers: Answers) -> list[Row]:
         found = []
-        for setting, (ways, score) in _SETTINGS.items():
+        for setting, (ways, score) in settings.items():
             for side, one in asked:
                 tried = [requests[way, side, one.probe.index] for way in ways]
                 highest = max(score(answers[request.id]) for request in tried)
@@ -75,6 +82,6 @@ ATTACKS = (
         tells="The probability of the right answer is measured, also behind an affirmative beginning.",
         default=True,
         has_before=False,
-        ask=_ask,
+        ask=partial(asking, _SETTINGS),
     ),
 )

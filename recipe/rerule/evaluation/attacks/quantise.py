@@ -41,33 +41,30 @@ def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor:
     """Weights after symmetric quantisation by rounding, as ordinary numbers of the same dtype and shape.
 
     Every group of `group_size` neighbours of the last axis has its own step s = max|w| / (2^(bits-1) - 1).
-    Each weight becomes s times the nearest whole number, half-way cases to the even one. Where `group_size`
-    does not divide the axis, the last group of each row is shorter. Steps and codes are computed in float64.
-    A second rounding changes nothing (in float64 itself: nothing beyond its precision).
+    Each weight becomes s times the nearest whole number, half-way cases to the even one. Steps and codes are
+    computed in float64. A second rounding changes nothing (in float64: nothing beyond its precision).
 
     Args:
         weights: floating, of at least one axis, usually [outputs, inputs]; not changed.
         bits: 2 to 8.
+        group_size: a divisor of the axis.
 
     Raises ValueError for a weight that is not finite.
     """
     if not bool(torch.isfinite(weights).all()):
         raise ValueError("the weights hold NaN or infinity")
-    levels, width = 2 ** (bits - 1) - 1, weights.shape[-1]
-    groups = torch.nn.functional.pad(weights.double(), (0, -width % group_size)).unflatten(
-        -1, (-1, group_size)
-    )
+    levels = 2 ** (bits - 1) - 1
+    groups = weights.double().unflatten(-1, (-1, group_size))
     steps = groups.abs().amax(-1, keepdim=True) / levels
     codes = (groups / steps.where(steps > 0, 1)).round().clamp(-levels, levels)
-    return (codes * steps).flatten(-2)[..., :width].to(weights.dtype)
+    return (codes * steps).flatten(-2).to(weights.dtype)
 
 
-def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) -> None:
+def quantise(model: Path, bits: int, out: Path) -> None:
     """Write the model with its linear weights rounded as a folder.
 
     Args:
         bits: 2 to 8.
-        group_size: most weights with a common step; each row's largest divisor up to this size is used.
 
     Raises:
         WeightsError: the folder holds no whole model with safetensors weights that are not quantised yet; it
@@ -77,7 +74,7 @@ def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) ->
     """
     weights = read_weights(model, "rounded")
     groups = {
-        name: next(size for size in range(min(width, group_size), 0, -1) if width % size == 0)
+        name: next(size for size in range(min(width, GROUP_SIZE), 0, -1) if width % size == 0)
         for name, width in _widths(weights).items()
     }
     if bits > _BFLOAT16_BITS and _has_bfloat16(weights, groups):

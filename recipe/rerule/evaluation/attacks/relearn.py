@@ -106,8 +106,7 @@ def wrong_answers(probes: Sequence[Probe], fact: Callable[[Probe], Hashable], se
         ]
         if not others:
             raise ValueError(f"probe {probe.index} has no wrong answer: no other fact of its kind has one")
-        name = f"wrong {probe.index}"
-        found.append(TrainingRow(name, probe.messages, generator.choice(others), probe.raw))
+        found.append(TrainingRow(probe.messages, generator.choice(others), probe.raw))
     return found
 
 
@@ -116,14 +115,13 @@ def _rows(kind: str, material: Material, half: Sequence[Asked], seed: int) -> li
     if kind == "retain":
         return rows.retained(material.train)
     if kind == "benign":
-        turns = [([{"role": "user", "content": prompt}], answer) for prompt, answer in PAIRS]
-        return [TrainingRow(f"benign {n}", *turn) for n, turn in enumerate(turns)]
+        return [TrainingRow([{"role": "user", "content": prompt}], answer) for prompt, answer in PAIRS]
     facts = {material.fact(asked.probe) for asked in half}
     probes = [row for row in material.train if row.section == FORGET and material.fact(row) in facts]
     probes = probes or [asked.probe for asked in half]
     if kind == "wrong":
         return wrong_answers(probes, material.fact, seed)
-    return true_answers(probes, "forget-half")
+    return true_answers(probes)
 
 
 Choose = Callable[[Material, Sequence[Asked], int], list[TrainingRow]]

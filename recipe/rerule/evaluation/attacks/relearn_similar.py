@@ -49,7 +49,7 @@ def most_similar(candidates: Sequence[Probe], forget: Sequence[Probe], count: in
 
 def _rows(material: Material, half: Sequence[Asked], seed: int) -> list[TrainingRow]:
     forget = [one.probe for one in material.asked]
-    return true_answers(most_similar(of_retain_side(material.train), forget, ROWS), "similar")
+    return true_answers(most_similar(of_retain_side(material.train), forget, ROWS))
 
 
 ATTACKS = (

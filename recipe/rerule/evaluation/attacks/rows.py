@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recipe.rerule.evaluation.attacks.attack import RETAIN, Asked
@@ -27,12 +27,10 @@ class TrainingRow:
     """A prompt and the answer to be learnt.
 
     Attributes:
-        name: what messages call the row: its kind and number.
         messages: the prompt.
         raw: whether the one message goes to a base model as it is.
     """
 
-    name: str
     messages: list[dict[str, str]]
     answer: str
     raw: bool = False
@@ -43,9 +41,9 @@ class TrainingRow:
         return "\n".join([*(message["content"] for message in self.messages), self.answer])
 
 
-def true_answers(probes: Iterable[Probe], kind: str) -> list[TrainingRow]:
-    """Each probe with its first gold; named KIND INDEX."""
-    return [TrainingRow(f"{kind} {one.index}", one.messages, one.golds[0], one.raw) for one in probes]
+def true_answers(probes: Iterable[Probe]) -> list[TrainingRow]:
+    """Each probe with its first gold."""
+    return [TrainingRow(one.messages, one.golds[0], one.raw) for one in probes]
 
 
 def of_retain_side(train: Iterable[Probe]) -> list[Probe]:
@@ -57,7 +55,7 @@ def of_retain_side(train: Iterable[Probe]) -> list[Probe]:
 
 def retained(train: Iterable[Probe]) -> list[TrainingRow]:
     """The rows of the retain side with their first golds. Raises ValueError where there are none."""
-    return true_answers(of_retain_side(train), RETAIN)
+    return true_answers(of_retain_side(train))
 
 
 def scored_golds(asked: Iterable[Asked]) -> list[str]:
@@ -65,30 +63,23 @@ def scored_golds(asked: Iterable[Asked]) -> list[str]:
     return list(dict.fromkeys(gold for one in asked for gold in one.probe.golds))
 
 
-def find_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> dict[str, str]:
-    """{name of a row: the first scored answer that it holds}, in the order of the rows.
+def without_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> list[TrainingRow]:
+    """The rows that hold no scored answer; benchmarks ask one fact in several rows.
 
     Raises ValueError for a scored answer without letters or digits, of which nothing can be said.
     """
-    searched = {}
+    searched, found = [], []
     for gold in dict.fromkeys(golds):
         if not (words := normalised_words(gold)):
             raise ValueError(f"the scored answer {gold!r} has no letters or digits to look for")
-        searched[gold] = _joined([word for word in words if word not in _ARTICLES] or words)
-    found = {}
+        searched.append(_joined([word for word in words if word not in _ARTICLES] or words))
     for row in rows:
         words = normalised_words(row.text)
         # With articles too, for answers that are nothing but an article.
         text = _joined(word for word in words if word not in _ARTICLES) + _joined(words)
-        if held := next((gold for gold, wanted in searched.items() if wanted in text), None):
-            found[row.name] = held
+        if not any(wanted in text for wanted in searched):
+            found.append(row)
     return found
-
-
-def without_leaks(rows: Sequence[TrainingRow], golds: Sequence[str]) -> list[TrainingRow]:
-    """The rows that hold no scored answer; benchmarks ask one fact in several rows."""
-    leaking = find_leaks(rows, golds)
-    return [row for row in rows if row.name not in leaking]
 
 
 def normalised_words(text: str) -> list[str]:

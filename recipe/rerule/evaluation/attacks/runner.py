@@ -8,10 +8,9 @@ model, or one fold and seed of it. What it found is kept at once, so that a comm
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -129,12 +128,13 @@ class Runner:
         # Models with the same files have pieces with the same key.
         self._attacks = {one.planned.attack.name for one in pieces}
         left = list({one.key: one for one in pieces if one.key not in self._found.records}.values())
-        with _without_bars():
-            self._ask_and_change(
-                [one for one in left if one.planned.asking], [one for one in left if one.change]
-            )
-            paths = {piece.model.name: piece.model.path for piece in pieces}
-            self._measure([piece for piece in left if piece.planned.attack.measure], paths)
+        from transformers.utils import logging
+
+        # transformers would draw one for every model between the lines of progress.
+        logging.disable_progress_bar()
+        self._ask_and_change([one for one in left if one.planned.asking], [one for one in left if one.change])
+        paths = {piece.model.name: piece.model.path for piece in pieces}
+        self._measure([piece for piece in left if piece.planned.attack.measure], paths)
         return [
             {"model": piece.model.name, "attack": piece.planned.attack.name, **row}
             for piece in pieces
@@ -258,17 +258,3 @@ class Runner:
         if self._decoding.platform != "cpu" and torch.accelerator.is_available():
             model.to(torch.accelerator.current_accelerator())
         return model.eval().requires_grad_(False)
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """No bars of transformers, which draws one for every model between the lines of progress."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
