@@ -37,7 +37,7 @@ real: $(INSTALLED)
 # The end-to-end tests use all cores, so they run one after another.
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not full"
-	$(BIN)/python -m pytest -m "e2e and not full"
+	$(BIN)/python -m pytest tests/e2e -m "e2e and not full"
 
 test-full: $(INSTALLED) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not full"

@@ -24,7 +24,8 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.verdict import answered, verdict
 from recipe.rerule.runs import run_folder
 from tests.data_prep.raw_files import prep
-from tests.document_programs import HYDRA, composed
+from tests.document_programs import HYDRA
+from tests.training.made import composed
 
 ROOT = Path(__file__).parents[1]
 FACTS = ROOT / "examples" / "own_data.csv"
@@ -270,7 +271,7 @@ def test_what_the_options_change(words: str, program: str, there: str, absent: s
     assert ("sft" in found) == ("unlearn" not in found or "--robust" in words)
     for name, given in found.items():  # all settings exist
         if (hydra := f"recipe.rerule.{name}") in HYDRA:
-            composed(hydra, tuple(given[1 + hydra.count(" ") :]))
+            composed(hydra, *given[1 + hydra.count(" ") :])
 
 
 # What is run, and run again.

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import peer_trl, projected_step, real_step, what_works
 from benchmarks.real_step import Usage
-from tests.document_programs import composed
+from tests.training.made import composed
 
 
 def test_figures_leave_out_the_first_two_steps() -> None:
@@ -87,12 +87,13 @@ def test_an_update_by_hand_and_the_table_of_the_page(capsys: pytest.CaptureFixtu
 def test_the_settings_of_an_arm_exist(name: str) -> None:
     arm = what_works.ARMS[name]
     for platform, settings in what_works.PLATFORMS.items():
-        composed("recipe.rerule.sft", (f"platform={platform}", *what_works.STAGE1, *arm.stage1))
+        composed("recipe.rerule.sft", f"platform={platform}", *what_works.STAGE1, *arm.stage1)
         if arm.stage2 is not None:
             words = (f"platform={platform}", *what_works.STAGE2, *settings, *arm.stage2)
-            assert composed("recipe.rerule.main", words).replay.enable == ("replay.enable=true" in arm.stage2)
+            enabled = composed("recipe.rerule.main", *words).replay.enable
+            assert enabled == ("replay.enable=true" in arm.stage2)
         if arm.po:
-            composed("recipe.rerule.unlearn", (f"platform={platform}", *what_works.PO))
+            composed("recipe.rerule.unlearn", f"platform={platform}", *what_works.PO)
 
 
 def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None:

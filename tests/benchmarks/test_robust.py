@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks import robust, what_works
 from data_prep.contract import read_sft_rows, write_sft_rows
 from recipe.rerule import task_vector
-from tests.document_programs import composed
+from tests.training.made import composed
 from tests.unlearning import made
 
 
@@ -81,7 +81,7 @@ class Commands:
         folder = Path(settings["trainer.default_local_dir"])
         assert folder.with_suffix(".log") == log
         self.given[f"{module} {folder.name}"] = settings
-        composed(module, words)
+        composed(module, *words)
         shutil.copytree(self.model, folder / "model")
         (folder / "records").mkdir()
         write_sft_rows(folder / "records" / "own_answers.parquet", [made.row(5, "Who?", "It is Bo.")])

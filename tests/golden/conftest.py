@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from data_prep.world.model import one_thread
 from tests.data_prep.generate.server import ChatServer, say
@@ -35,8 +34,7 @@ CONTROL = f"{ATTACK} --control models/control"
 def threads() -> Iterator[None]:
     """The order of a sum, and so its last digits, depends on the number of threads."""
     gc.disable()  # a search through all that the commands import takes longer than many of them
-    with pytest.MonkeyPatch.context() as patch, one_thread():
-        patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)  # which Hydra reads its files with
+    with one_thread():
         yield
     gc.enable()
 

@@ -70,10 +70,15 @@ def placed(folder: Path, override: str) -> str:
     return f"{key}={folder}/{value}" if value.isupper() else override
 
 
-def findings(group: str, folder: Path, values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Errors and warnings of a group's checks with these settings; see `placed` for words in capitals."""
+def findings(
+    group: str, folder: Path, values: Mapping[str, Any], config: Any = None
+) -> tuple[list[str], list[str]]:
+    """Errors and warnings of a group's checks with these settings; see `placed` for words in capitals.
+
+    config: what the settings are put into, where it is there already.
+    """
     chosen = [f"method={values['method']}"] if "method" in values else []
-    config = composed(group, folder, *chosen)
+    config = config or composed(group, folder, *chosen)
     for key in values.keys() - {"method"}:
         value = values[key]
         file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
