@@ -105,7 +105,7 @@ def buffer_cost(folder: Path) -> dict[str, float]:
     size = sum(path.stat().st_size for path in folder.iterdir())
     load_seconds = _seconds(lambda: load(Replay(replay.config), folder))
     return {
-        "memory_ratio": round(memory / replay.buffer.nbytes, 3),
+        "memory_ratio": round(memory / sum(group.nbytes for group in replay.buffer), 3),
         "state_mb": round(size / 1e6, 2),
         "save_seconds": round(save_seconds, 2),
         "load_seconds": round(load_seconds, 2),

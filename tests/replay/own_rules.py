@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from recipe.rerule.replay import ReplayConfig, RolloutGroup, StoredGroup
 
@@ -49,6 +49,19 @@ class AnyLeaves:
         place = self.rng.randrange(len(groups))
         groups.clear()
         return place
+
+
+class NewestLeaves:
+    """Eviction: the group that has just come. `asked` has what it was shown."""
+
+    asked: ClassVar[list[list[tuple[int, int]]]] = []
+
+    def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
+        self.asked.clear()
+
+    def victim(self, groups: list[StoredGroup]) -> int:
+        self.asked.append([(one.prompt_index, one.step) for one in groups])
+        return len(groups) - 1
 
 
 class MovingMean:

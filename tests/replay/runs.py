@@ -107,7 +107,7 @@ def train_step(replay: Replay, kinds: list[int], step: int, ranks: int = 1) -> d
     draws = [replay.draw(step, ranks) for _ in range(replay.config.updates_per_step)]
     return {
         "drawn": [[contents(group) for group in draw] for draw in draws],
-        "gate_open": replay.gate.is_open,
+        "gate_open": replay.is_open,
         "buffer": buffered(replay),
         "record": replay.log.record(),
         "metrics": replay.log.metrics(),

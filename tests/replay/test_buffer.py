@@ -9,6 +9,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import (
-    Gate,
     Replay,
-    ReplayBuffer,
     ReplayConfig,
     RolloutGroup,
     StoredGroup,
@@ -27,6 +26,7 @@ from recipe.rerule.replay import (
 )
 from recipe.rerule.replay.buffer import admitted, sampled
 from tests.replay.groups import contents, keys, make_group
+from tests.replay.own_rules import NewestLeaves
 
 
 def of_mean(*means: float, signal: Sequence[bool] | None = None) -> list[RolloutGroup]:
@@ -98,22 +98,17 @@ def test_a_full_buffer_costs_at_most_1_2_of_its_tensors() -> None:
     # tracemalloc does not see what torch allocates, so nothing stored may be a tensor.
     stored = [getattr(one, name) for one in replay.buffer for name in one.__slots__]
     assert not any(isinstance(value, torch.Tensor) for value in stored)
-    assert used <= 1.2 * replay.buffer.nbytes
+    assert used <= 1.2 * sum(one.nbytes for one in replay.buffer)
 
 
 def test_a_rule_says_who_leaves_and_may_turn_the_new_group_away() -> None:
-    asked: list[list[tuple[int, int]]] = []
-
-    def last(groups: Sequence[StoredGroup]) -> int:
-        asked.append(keys(groups))
-        return len(groups) - 1
-
-    buffer = ReplayBuffer(2, last)
-    evicted = [buffer.add(make_group(index)) for index in range(3)]
-    assert evicted[:2] == [None, None]
-    assert keys([one for one in evicted if one is not None]) == [(2, 1)]
-    assert keys(buffer) == [(0, 1), (1, 1)]
-    assert asked == [[(0, 1), (1, 1), (2, 1)]]
+    rules = {"admission": "all", "eviction": "tests.replay.own_rules:NewestLeaves"}
+    replay = Replay(ReplayConfig(capacity=2, min_groups=2, groups_per_update=2, **rules))
+    replay.offer([make_group(index) for index in range(3)], step=1)
+    assert keys(replay.buffer) == [(0, 1), (1, 1)]
+    (left,) = replay.log.departures
+    assert (left.key, left.reason) == ((2, 1), "capacity")
+    assert NewestLeaves.asked == [[(0, 1), (1, 1), (2, 1)]]
 
 
 def test_a_mean_within_the_resolution_of_the_threshold_is_not_hard() -> None:
@@ -246,8 +241,15 @@ def test_uniform_draws_every_ordered_pair_alike() -> None:
     assert is_likely(found, list(itertools.permutations(range(4), 2)), bound=31.26)  # 11 degrees of freedom
 
 
-def test_the_gate_opens_after_the_warm_up_with_enough_groups() -> None:
-    gate = Gate(min_groups=100, warmup_steps=15)
-    opened = [step for step in range(1, 31) if gate.update(size=100, step=step)]
-    assert opened == list(range(16, 31))
-    assert not Gate(min_groups=100, warmup_steps=0).update(size=99, step=1000)
+@pytest.mark.parametrize(("min_groups", "warmup", "first"), [(4, 15, 16), (4, 0, 4), (5, 0, None)])
+def test_replay_starts_after_the_warm_up_with_enough_groups(min_groups: int, warmup: int, first: Any) -> None:
+    """A group a step, of which the buffer holds four at most; what it started with may leave again."""
+    sizes = {"min_groups": min_groups, "groups_per_update": 1, "capacity": max(4, min_groups)}
+    replay = Replay(ReplayConfig(admission="all", warmup_steps=warmup, max_staleness=3, **sizes))
+    drawn = []
+    for step in range(1, 31):
+        if step < 20:
+            replay.offer([make_group(step, step)], step)
+        drawn += [step] if replay.draw(step) else []
+    assert drawn == ([] if first is None else list(range(first, 23)))
+    assert replay.is_open == (first is not None)

@@ -7,7 +7,7 @@ Each rule (threshold, admission, eviction, sampling) is chosen by ``ReplayConfig
 the user's own.
 """
 
-from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, is_hard
+from .buffer import StoredGroup, Threshold, is_hard
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .custom import ReplayRuleError
 from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
@@ -28,12 +28,10 @@ from .replay import Replay, ReplayHook, ReplayStateError
 from .state import load, save
 
 __all__ = [
-    "Gate",
     "ImportanceConfig",
     "ImportanceStats",
     "PromptIdentity",
     "Replay",
-    "ReplayBuffer",
     "ReplayConfig",
     "ReplayConfigError",
     "ReplayHook",

@@ -1,11 +1,11 @@
-"""The replay buffer: which groups it stores up to a fixed number, which are drawn, and from which step on."""
+"""What the replay buffer holds, and its rules: which groups are hard, stored and drawn."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -101,50 +101,6 @@ class StoredGroup:
         return {name: lengths[name] for name in present}
 
 
-class ReplayBuffer:
-    """Never holds more than ``capacity`` groups; iterates in the order of storing.
-
-    Args:
-        capacity: the most groups.
-        victim: the place of the group that leaves, given one group too many, oldest first; the first in where
-            it is left out.
-    """
-
-    def __init__(self, capacity: int, victim: Callable[[Sequence[StoredGroup]], int] | None = None) -> None:
-        self.capacity = capacity
-        self._victim = victim
-        self._groups: list[StoredGroup] = []
-
-    def add(self, group: RolloutGroup) -> StoredGroup | None:
-        """Store a copy of a group; return the one that had to leave, if any."""
-        self._groups.append(StoredGroup.of(group))
-        if len(self._groups) <= self.capacity:
-            return None
-        return self._groups.pop(0 if self._victim is None else self._victim(self._groups))
-
-    def restore(self, groups: Iterable[StoredGroup]) -> None:
-        """Hold copies of saved groups, which are at most ``capacity``, in place of what is here."""
-        self._groups = [replace(group) for group in groups]
-
-    def remove(self, leaves: Callable[[StoredGroup], bool]) -> list[StoredGroup]:
-        """Drop the groups for which ``leaves`` holds and return them."""
-        removed = [group for group in self._groups if leaves(group)]
-        if removed:
-            self._groups = [group for group in self._groups if not leaves(group)]
-        return removed
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[StoredGroup]:
-        return iter(self._groups)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all stored tensors together."""
-        return sum(group.nbytes for group in self)
-
-
 def is_hard(mean_reward: float, threshold: float) -> bool:
     """Whether a mean raw reward is below the threshold (strictly; the paper's "mean reward < tau")."""
     return mean_reward < threshold - REWARD_RESOLUTION
@@ -211,22 +167,3 @@ def sampled(groups: Sequence[StoredGroup], k: int, rule: str, rng: random.Random
         rng: used by "uniform" alone.
     """
     return list(reversed(groups))[:k] if rule == "recent" else rng.sample(groups, k)
-
-
-class Gate:
-    """Opens once enough groups are stored and the warm-up is over, and stays open from then on.
-
-    Args:
-        min_groups: stored groups needed (B_min).
-        warmup_steps: T_warm; replay starts after this step (the paper's "exceeds").
-    """
-
-    def __init__(self, min_groups: int, warmup_steps: int) -> None:
-        self.min_groups = min_groups
-        self.warmup_steps = warmup_steps
-        self.is_open = False
-
-    def update(self, size: int, step: int) -> bool:
-        """Open if ``size`` stored groups at ``step`` suffice; return whether the gate is open."""
-        self.is_open = self.is_open or (size >= self.min_groups and step > self.warmup_steps)
-        return self.is_open

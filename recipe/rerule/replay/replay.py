@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, admitted, sampled
+from .buffer import StoredGroup, Threshold, admitted, sampled
 from .config import ReplayConfig
 from .custom import ReplayRuleError, build_rules, custom_settings
 from .group import RolloutGroup
@@ -38,7 +38,13 @@ class Replay:
     """Keeps rollout groups over training steps and hands them out again.
 
     Once a step: ``offer`` the step's groups, then ``draw`` for each replay update. The same settings, seed
-    and offered groups give the same stored groups and draws. ``log`` is what happened at the last step.
+    and offered groups give the same stored groups and draws.
+
+    Attributes:
+        buffer: the stored groups, oldest first; at most `config.capacity`.
+        is_open: whether replay has started: `config.min_groups` groups (B_min) were stored at a step after
+            `config.warmup_steps` (T_warm; the paper's "exceeds"). Once it has, it goes on.
+        log: what happened at the last step.
     """
 
     def __init__(self, config: ReplayConfig) -> None:
@@ -47,9 +53,8 @@ class Replay:
         streams = dict.fromkeys(["admission", "sampling", *custom_settings(config)])
         self._rngs = {name: random.Random(f"{config.seed}/{name}") for name in streams}
         self._rules = build_rules(config, self._rngs)
-        own = self._rules.get("eviction")
-        self.buffer = ReplayBuffer(config.capacity, None if own is None else own.victim)
-        self.gate = Gate(config.min_groups, config.warmup_steps)
+        self.buffer: list[StoredGroup] = []
+        self.is_open = False
         self.threshold = self._rules.get("threshold_rule") or Threshold(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
 
@@ -63,15 +68,18 @@ class Replay:
                 raise ValueError(f"a group of step {group.step} was offered at step {step}")
         self.log = StepLog(step, self.threshold.update(groups), groups)
         self._let_go(step)
-        if self.config.store_after_start or not self.gate.is_open:
+        if self.config.store_after_start or not self.is_open:
+            own = self._rules.get("eviction")
             for group in self._admitted(groups):
                 self.log.stored.append(Key(group.prompt_index, group.step))
-                if (evicted := self.buffer.add(group)) is not None:
+                self.buffer.append(StoredGroup.of(group))
+                if len(self.buffer) > self.config.capacity:
+                    evicted = self.buffer.pop(0 if own is None else own.victim(self.buffer))
                     self._note_departures([evicted], "capacity")
         self._note_state()
 
     def draw(self, step: int, multiple_of: int = 1) -> list[RolloutGroup]:
-        """The groups of one replay update; empty while the gate is closed.
+        """The groups of one replay update; empty before replay has started.
 
         Args:
             step: current training step, counted from 1.
@@ -79,9 +87,10 @@ class Replay:
                 rank gets as many.
         """
         self._let_go(step)
-        self.gate.update(len(self.buffer), step)
+        enough = len(self.buffer) >= self.config.min_groups and step > self.config.warmup_steps
+        self.is_open = self.is_open or enough
         self._note_state()
-        if not self.gate.is_open:
+        if not self.is_open:
             return []
         size = min(self.config.groups_per_update, len(self.buffer))
         chosen = self._sampled(size - size % multiple_of, step)
@@ -119,7 +128,7 @@ class Replay:
         rules = {setting: rule for setting, rule in self._rules.items() if rule.has_state}
         return {
             "groups": [replace(stored) for stored in self.buffer],
-            "gate_open": self.gate.is_open,
+            "gate_open": self.is_open,
             "threshold": self.threshold.state(),
             "rng": {name: list(rng.getstate()) for name, rng in self._rngs.items()},
             "rules": {name: {"class": own[name], "state": rule.saved()} for name, rule in rules.items()},
@@ -141,8 +150,8 @@ class Replay:
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """``load_state_dict`` of a replay that is thrown away where the state is not readable."""
-        self.buffer.restore(state["groups"])
-        self.gate.is_open = state["gate_open"]
+        self.buffer = [replace(stored) for stored in state["groups"]]
+        self.is_open = state["gate_open"]
         self._restore_generators(state["rng"])
         try:
             self.threshold.restore(state["threshold"])
@@ -178,7 +187,7 @@ class Replay:
 
     def _note_state(self) -> None:
         self.log.size = len(self.buffer)
-        self.log.gate_open = self.gate.is_open
+        self.log.gate_open = self.is_open
 
     def _admitted(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         # Filtered first, so that the random rule still stores as many as the hard one.
@@ -190,13 +199,14 @@ class Replay:
 
     def _sampled(self, k: int, step: int) -> list[StoredGroup]:
         if (own := self._rules.get("sampling")) is not None:
-            return own.sample(list(self.buffer), k, step)
-        return sampled(list(self.buffer), k, self.config.sampling, self._rngs["sampling"])
+            return own.sample(self.buffer, k, step)
+        return sampled(self.buffer, k, self.config.sampling, self._rngs["sampling"])
 
     def _let_go(self, step: int) -> None:
         most = self.config.max_staleness
         if most is not None:
-            old = self.buffer.remove(lambda stored: stored.staleness(step) > most)
+            old = [stored for stored in self.buffer if stored.staleness(step) > most]
+            self.buffer = [stored for stored in self.buffer if stored.staleness(step) <= most]
             self._note_departures(old, "staleness")
 
     def _note_departures(self, left: Sequence[StoredGroup], reason: str) -> None:
