@@ -25,7 +25,6 @@ from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.training import trainer as module
 from recipe.rerule.training.saved_run import run_identity
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
@@ -124,7 +123,7 @@ def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypa
     calls: list[str] = []
     folder = {"default_local_dir": str(tmp_path)}
     trainer = bare(ReRULETrainer, trainer=folder, save={"best": True, "minutes": None})
-    trainer._save_freq, trainer._checkpoints_to_keep, trainer._last_update = 1_000_000, None, (None, None)
+    trainer._save_freq, trainer._checkpoints_to_keep, trainer._said = 1_000_000, None, {}
     trainer.checkpoint_manager = SimpleNamespace(
         sleep_replicas=lambda: calls.append("sleep"),
         update_weights=lambda step: calls.append(f"weights of {step}"),
@@ -151,7 +150,7 @@ def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypa
         if step == 12:
             save(interim=False)
         if step == 14:
-            trainer._last_update = None
+            trainer._said = None
         trainer._validate()
         kept[step] = sorted(path.name for path in tmp_path.glob("global_step_*"))
     by_validation = [("sleep", f"save {step}", f"weights of {step}") for step in (2, 4, 6)]
@@ -195,23 +194,16 @@ def test_the_sides_of_validation_rows_are_found_by_their_ids(
     assert record == {"step": 3, "prompts": [retain, forget]}
 
 
-def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(
+def test_the_metrics_of_the_update_are_kept_at_a_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "records").mkdir()
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "records" / "metrics.1.jsonl"))
-    monkeypatch.setattr(RayPPOTrainer, "_balance_batch", lambda *arguments, **options: None)
-    monkeypatch.setattr(module, "metrics_before_save", lambda *arguments: {"actor/pg_loss": 0.5})
     trainer = bare(ReRULETrainer)
-    trainer.global_steps, trainer.use_critic, trainer._last_update = 6, False, (None, None)
-    trainer.train_dataloader = range(5)
-    metrics: dict[str, Any] = {}
-    trainer._balance_batch(None, metrics=metrics)
-    metrics["actor/entropy"] = 2.0  # verl adds it later in the step
+    trainer.global_steps, trainer._said = 6, {"actor/pg_loss": 0.5}
     trainer._keep_metrics()
-    place = {"training/global_step": 6.0, "training/epoch": 1.0}
     (line,) = (tmp_path / "records" / "metrics_at_save.1.jsonl").read_text().splitlines()
-    assert json.loads(line) == {"step": 6, "data": {"actor/entropy": 2.0, "actor/pg_loss": 0.5, **place}}
+    assert json.loads(line) == {"step": 6, "data": {"actor/pg_loss": 0.5, "training/global_step": 6.0}}
 
 
 class WorkersV1(v0.Workers):

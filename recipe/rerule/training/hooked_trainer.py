@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class HookedTrainer(SavedRun):
         self.hook = ReplayHook(replay_config)
         self.replay = self.hook.replay
         self.health = Health(self.config.health.stop_after)
-        self._last_update: Any = None
+        self._said: Mapping[str, Any] | None = None
         self._validated_start: Mapping[str, float] = {}
         self._asked: list[Mapping[str, Any]] = []
 
@@ -89,7 +90,7 @@ class HookedTrainer(SavedRun):
 
     def _say(self, metrics: Mapping[str, Any]) -> None:
         """Print the step's line and warnings; end the run where a fault has held for too long."""
-        step = self.global_steps
+        step, self._said = self.global_steps, metrics
         if step == 1 and (line := start_line(self._validated_start, metrics)) is not None:
             print(line, flush=True)
         print(progress_line(step, self.total_training_steps, metrics), flush=True)
@@ -152,7 +153,7 @@ class HookedTrainer(SavedRun):
         if not found.better_than(checkpoints.best(folder)):
             return
         if checkpoints.problem(checkpoints.step_folder(folder, step)) is not None:
-            if self._last_update is None:
+            if self._said is None:
                 return  # before the first step of a run that goes on from another run's checkpoint
             # As while `fit` saves: the engine's memory is free, and it gets the weights again afterwards.
             self.checkpoint_manager.sleep_replicas()
@@ -161,6 +162,27 @@ class HookedTrainer(SavedRun):
             self.checkpoint_manager.update_weights(step)
         checkpoints.note_best(folder, found)
         self._delete_old()
+
+    def _keep_metrics(self) -> None:
+        """Of the step's update. What verl adds of the step comes after the checkpoint, in its log alone."""
+        if self._said is not None:  # as in a step of trainer.critic_warmup
+            step = self.global_steps
+            run_log.keep_metrics(step, {**self._said, "training/global_step": step})
+
+    def _update_with_replay(
+        self, rollouts: Rollouts, sent: dict[str, Any], seconds: dict[str, float], update: Callable[[], Any]
+    ) -> Any:
+        """verl's on-policy `update`, of which the result is returned, then the replay updates.
+
+        sent: what goes to the worker beside the rows. seconds: gets what the parts took.
+        """
+        draws = self.hook.before_update(rollouts.groups, self.global_steps)
+        with stay_loaded(sent, bool(draws)):
+            output = update()
+        self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
+        with timed("record", seconds):
+            self._record(rollouts)
+        return output
 
     def _replay_update(
         self, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool

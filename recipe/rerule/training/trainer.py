@@ -7,21 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from verl import DataProto
-from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils.metric import reduce_metrics
 
-from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
-from recipe.rerule.runs import run_log
 from recipe.rerule.training.batches import for_workers, read, weigh_sides
-from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
+from recipe.rerule.training.hooked_trainer import HookedTrainer
 from recipe.rerule.training.saved_run import restore_epoch_end
-
-
-def metrics_before_save(batch: DataProto, output: DataProto, use_critic: bool) -> dict[str, Any]:
-    """What verl adds of a step's batch and of the actor's update, and only when it logs the step."""
-    return reduce_metrics(dict(output.meta_info["metrics"])) | compute_data_metrics(batch, use_critic)
 
 
 class ReRULETrainer(HookedTrainer, RayPPOTrainer):
@@ -33,10 +25,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
     """
 
     train_dataloader: Any
-
-    def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
-        super().__init__(*args, replay_config=replay_config, **kwargs)
-        self._fit_metrics: dict[str, Any] = {}
 
     def init_workers(self) -> None:
         """verl's; each rank must then get as many of the drawn groups."""
@@ -51,16 +39,11 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
                 weights = weigh_sides(batch)
             limit = self.config.data.max_response_length
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
-        draws = self.hook.before_update(rollouts.groups, self.global_steps)
-        with stay_loaded(rollouts.sent.meta_info, bool(draws)):
-            output = super()._update_actor(rollouts.sent)
-        self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
-        with timed("record", seconds):
-            self._record(rollouts)
+        update = functools.partial(super()._update_actor, rollouts.sent)
+        output = self._update_with_replay(rollouts, rollouts.sent.meta_info, seconds, update)
         metrics = output.meta_info["metrics"]
         metrics.update(rollouts.side_metrics | weights | self.hook.metrics(seconds))
-        self._say(metrics)
-        self._last_update = batch, output
+        self._say(reduce_metrics(dict(metrics)))
         self._save_this_step_if_due()
         return output
 
@@ -75,17 +58,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
 
     def _update_critic(self, batch: DataProto) -> DataProto:
         return super()._update_critic(for_workers(batch))
-
-    def _balance_batch(self, batch: DataProto, metrics: dict[str, Any], **options: Any) -> None:
-        super()._balance_batch(batch, metrics, **options)
-        self._fit_metrics = metrics  # verl adds to it as the step goes on, and logs it after the checkpoint
-
-    def _keep_metrics(self) -> None:
-        batch, output = self._last_update
-        metrics = self._fit_metrics | metrics_before_save(batch, output, self.use_critic)
-        epoch = (self.global_steps - 1) // len(self.train_dataloader)
-        place = {"training/global_step": self.global_steps, "training/epoch": epoch}
-        run_log.keep_metrics(self.global_steps, metrics | place)
 
     def _restore_order(self, folder: Path) -> None:
         restore_epoch_end(self.train_dataloader, self.global_steps, folder)

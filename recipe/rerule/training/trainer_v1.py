@@ -10,17 +10,15 @@ import ray
 from tensordict import TensorDict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
-from recipe.rerule.runs import run_log
 from recipe.rerule.training.batches import read
 from recipe.rerule.training.batches_v1 import fetch
-from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
+from recipe.rerule.training.hooked_trainer import HookedTrainer
 from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.worker import ReplayActorWorker
 
@@ -91,16 +89,11 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
             limit = self.config.data.max_response_length
             # verl goes on where a response or its reward failed, with the prompt's other responses or none.
             rollouts = read(rows, self.global_steps, group_size, limit, strict=False)
-        draws = self.hook.before_update(rollouts.groups, self.global_steps)
-        with stay_loaded(batch.extra_info, bool(draws)):
-            batch = super()._update_actor(batch, metrics=metrics)
-        self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
-        with timed("record", seconds):
-            self._record(rollouts)
+        update = functools.partial(super()._update_actor, batch, metrics=metrics)
+        batch = self._update_with_replay(rollouts, batch.extra_info, seconds, update)
         metrics.update(rollouts.side_metrics | self.hook.metrics(seconds))
         metrics["replay/short_groups"] = float(rollouts.short)
         self._say(metrics)
-        self._last_update = rows, metrics
         self._save_this_step_if_due()
         return batch
 
@@ -112,13 +105,3 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
                 "because a response or its reward failed, or rollout correction left none; verl trains on "
                 "what is left, replay does not store them"
             )
-
-    def _keep_metrics(self) -> None:
-        if self._last_update is None:
-            return  # a step of trainer.critic_warmup, which updates no actor
-        rows, metrics = self._last_update
-        epoch = (self.global_steps - 1) // self.steps_per_epoch
-        place = {"training/global_step": self.global_steps, "training/epoch": epoch}
-        # What verl logs of a step's rows, which it computes after the checkpoint only.
-        of_rows = compute_data_metrics(rows, use_critic=self.use_critic)
-        run_log.keep_metrics(self.global_steps, metrics | of_rows | place)
