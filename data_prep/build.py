@@ -41,17 +41,13 @@ DROPS = {
 """What can be left out on request, and the checks that find it."""
 
 
-class LeakError(ValueError):
-    """A held-out probe is among the training prompts; the message is one line naming both places."""
-
-
 def refuse_probes(prompts: Iterable[Prompt], probes: Iterable[Prompt]) -> None:
-    """Refuse probes, exact or by their words, among prompts. Raises LeakError."""
+    """Refuse probes, exact or by their words, among prompts. Raises ValueError."""
     probe_of = {normalise(probe.query): probe for probe in probes}
     for prompt in prompts:
         probe = probe_of.get(normalise(prompt.query))
         if probe is not None:
-            raise LeakError(
+            raise ValueError(
                 f"{prompt.origin}: the training prompt {prompt.query!r} is the probe at {probe.origin}; take "
                 "it out of one of the two"
             )
@@ -62,7 +58,7 @@ def run_checks(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Pro
 
     Raises:
         ValueError: no training prompt of a side is left, or no refusal for stage 1.
-        LeakError: a probe is among the prompts of stages 1 and 2. Probes of `trained_sections` may be.
+        ValueError: a probe is among the prompts of stages 1 and 2. Probes of `trained_sections` may be.
     """
     for side in ("forget", "retain") if benchmark.trains else ():
         if not any(prompt.side == side for prompt in benchmark.train):

@@ -219,10 +219,6 @@ TRACE = pa.field("trace", pa.string())
 """Key of extra_info that a row may have: the chain of thought that leads to its first gold."""
 
 
-class ContractError(ValueError):
-    """A file or a row that breaks the contract; the message is one line."""
-
-
 def rl_row(
     *,
     data_source: str,
@@ -265,7 +261,7 @@ def text_row(text: str, extra_info: Row) -> Row:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Writes checked RL rows; the same rows give the same bytes. Raises ContractError."""
+    """Writes checked RL rows; the same rows give the same bytes. Raises ValueError."""
     _validate(rows, path.name, _Probe)
     _refuse_control_characters(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=_schema(rows)), path)
@@ -282,21 +278,21 @@ def _schema(rows: list[Row]) -> pa.Schema:
 
 
 def write_sft_rows(path: Path, rows: list[Row]) -> None:
-    """Writes checked stage-1 rows; the same rows give the same bytes. Raises ContractError."""
+    """Writes checked stage-1 rows; the same rows give the same bytes. Raises ValueError."""
     _validate(rows, path.name, _SFTRow)
     _refuse_control_characters(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=SFT_SCHEMA), path)
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """The RL rows of a parquet file. Raises ContractError at the first thing that is wrong."""
+    """The RL rows of a parquet file. Raises ValueError at the first thing that is wrong."""
     rows = _read(Path(path), RL_SCHEMA)
     _validate(rows, str(path), _Probe)
     return rows
 
 
 def read_sft_rows(path: str | Path) -> list[Row]:
-    """The stage-1 rows of a parquet file. Raises ContractError at the first thing that is wrong."""
+    """The stage-1 rows of a parquet file. Raises ValueError at the first thing that is wrong."""
     rows = _read(Path(path), SFT_SCHEMA)
     _validate(rows, str(path), _SFTRow)
     return rows
@@ -311,7 +307,7 @@ def control_character_place(row: Row) -> str | None:
 def _refuse_control_characters(rows: list[Row], source: str) -> None:
     for number, row in enumerate(rows):
         if place := control_character_place(row):
-            raise ContractError(f"{source}: row {number}: {place}; take it out")
+            raise ValueError(f"{source}: row {number}: {place}; take it out")
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -331,49 +327,45 @@ def _read(path: Path, schema: pa.Schema) -> list[Row]:
     found = ", ".join(table.column_names)
     for name in schema.names:
         if name not in table.column_names:
-            raise ContractError(f"{path}: column {name} is missing; the columns found are {found}")
+            raise ValueError(f"{path}: column {name} is missing; the columns found are {found}")
         if table.column_names.count(name) > 1:
-            raise ContractError(f"{path}: column {name} is there twice")
+            raise ValueError(f"{path}: column {name} is there twice")
     try:
         return table.to_pylist()
     except UnicodeDecodeError as error:
-        raise ContractError(f"{path}: holds a text that is not UTF-8 ({error.reason})") from None
+        raise ValueError(f"{path}: holds a text that is not UTF-8 ({error.reason})") from None
 
 
 def _table(path: Path) -> pa.Table:
     if not path.exists():
-        raise ContractError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file")
     if not path.is_file():
-        raise ContractError(
-            f"{path}: is a {'folder' if path.is_dir() else 'special file'}, not a parquet file"
-        )
+        raise ValueError(f"{path}: is a {'folder' if path.is_dir() else 'special file'}, not a parquet file")
     if not path.stat().st_size:
-        raise ContractError(f"{path}: is empty")
+        raise ValueError(f"{path}: is empty")
     try:
         return pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         first_line = str(error).splitlines()[0]
-        raise ContractError(
+        raise ValueError(
             f"{path}: not a readable parquet file ({first_line}); python -m data_prep makes such files"
         ) from error
 
 
 def _validate(rows: list[Row], source: str, kind: type[_Model]) -> None:
-    """Checks the values of rows; `source` names them. Raises ContractError."""
+    """Checks the values of rows; `source` names them. Raises ValueError."""
     if not rows:
-        raise ContractError(f"{source}: no rows")
+        raise ValueError(f"{source}: no rows")
     first_seen: dict[int, int] = {}
     for number, row in enumerate(rows):
         where = f"{source}: row {number}"
         try:
             kind.model_validate(row)
         except ValidationError as error:
-            raise ContractError(f"{where}: {_problem(error)}") from None
+            raise ValueError(f"{where}: {_problem(error)}") from None
         index = row["extra_info"]["index"]
         if index in first_seen:
-            raise ContractError(
-                f"{where}: extra_info.index {index} occurs before, in row {first_seen[index]}"
-            )
+            raise ValueError(f"{where}: extra_info.index {index} occurs before, in row {first_seen[index]}")
         first_seen[index] = number
 
 

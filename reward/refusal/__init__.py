@@ -60,14 +60,13 @@ from reward.refusal.grammar import (
     without_courtesy,
 )
 from reward.refusal.hedges import begins_guess, is_caveat, is_limit, is_taken_back, is_taken_back_by, tells
-from reward.refusal.phrases import LANGUAGES, PhraseFileError, RefusalPhrases, load_phrases, of_languages
+from reward.refusal.phrases import LANGUAGES, RefusalPhrases, load_phrases, of_languages
 from reward.refusal.text import HEAD_CHARS, head, own_sentences, sentences
 
 __all__ = [
     "HEAD_CHARS",
     "LANGUAGES",
     "SENTENCES",
-    "PhraseFileError",
     "RefusalPhrases",
     "is_refusal",
     "load_phrases",

@@ -34,10 +34,6 @@ _WORDS = rf"(?:\s+[^{_PAUSE}]+){{0,{GAP_WORDS}}}?"
 _CHARS = rf"(?:[^{_PAUSE}]| ){{0,{GAP_CHARS}}}?"
 
 
-class PhraseFileError(ValueError):
-    """A file of phrases that cannot be used: one line with the file, the line number and what is wrong."""
-
-
 @dataclass(frozen=True)
 class RefusalPhrases:
     """Phrases that go before the grammar; spelt out by `text.spell_out`, like what they are looked for in.
@@ -94,7 +90,7 @@ def of_languages(never: tuple[str, ...] = ()) -> RefusalPhrases:
 
 
 def load_phrases(path: str | Path) -> RefusalPhrases:
-    """The phrases of a file. Raises PhraseFileError where it cannot be read or a line has no phrase in it."""
+    """The phrases of a file. Raises ValueError where it cannot be read or a line has no phrase in it."""
     phrases: dict[str, dict[str, None]] = {"": {}, NEVER_MARK: {}, OPENING_MARK: {}}
     for number, line in enumerate(_read(Path(path)).splitlines(), start=1):
         line = line.strip()
@@ -103,11 +99,11 @@ def load_phrases(path: str | Path) -> RefusalPhrases:
         mark = line[0] if line[0] in phrases else ""
         phrase = spell_out(head(line.removeprefix(mark)))
         if not re.search(r"\w", phrase):
-            raise PhraseFileError(f"{path}, line {number}: {line!r} has no word; write a phrase or delete it")
+            raise ValueError(f"{path}, line {number}: {line!r} has no word; write a phrase or delete it")
         if any(
             phrase in phrases[other] for other in phrases if (other == NEVER_MARK) != (mark == NEVER_MARK)
         ):
-            raise PhraseFileError(
+            raise ValueError(
                 f"{path}, line {number}: {phrase!r} stands with and without {NEVER_MARK}; delete one"
             )
         phrases[mark][phrase] = None
@@ -118,14 +114,12 @@ def _read(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PhraseFileError(
-            f"{path}: cannot be read ({error.strerror}); give a text file of phrases"
-        ) from None
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a text file of phrases") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
-        raise PhraseFileError(f"{path}, line {number}: not UTF-8; save the file in UTF-8") from None
+        raise ValueError(f"{path}, line {number}: not UTF-8; save the file in UTF-8") from None
 
 
 class _AnyOf:

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, drop, run_checks
-from data_prep.contract import ContractError
+from data_prep.build import CHECKS, DROPS, BuildOptions, build, drop, run_checks
 from data_prep.prompts import Benchmark, Prompt, PromptForm, spread
 from data_prep.writers import (
     REFUSAL_COUNT,
@@ -191,7 +190,7 @@ def test_a_probe_among_training_prompts_is_refused_in_one_line(
 ) -> None:
     planted = make(7, query, origin="train.json:12 (row 9)", refusal=UNKNOWN)
     made = benchmark(**{stage: [*getattr(benchmark(), stage), planted]})
-    with pytest.raises(LeakError) as caught:
+    with pytest.raises(ValueError, match="is the probe at") as caught:
         run_checks(made, REWARD)
     assert str(caught.value) == (
         f"train.json:12 (row 9): the training prompt {query!r} is the probe at probes.json:2 (row 2); take "
@@ -204,7 +203,7 @@ def test_declared_sections_alone_may_be_trained_on() -> None:
     planted = [forget_prompt(7, f"Tell me of {NAME}."), retain_prompt(8, PROBE)]
     shared = {"probes": [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]}
     for sections, more in (({"retain"}, {}), ({"forget"}, {}), ({"forget"}, shared)):
-        with pytest.raises(LeakError):
+        with pytest.raises(ValueError, match="is the probe at"):
             run_checks(with_train(*planted, trained_sections=frozenset(sections), **more), REWARD)
     run_checks(with_train(*planted, trained_sections=frozenset({"forget", "retain"})), REWARD)
     with pytest.raises(ValueError, match=r"^made_up: no refusal is left for stage 1$"):
@@ -222,16 +221,19 @@ def test_an_error_leaves_everything_as_it_was(tmp_path: Path, overwrite: bool) -
     if overwrite:
         write(target, benchmark())
     before = contents(tmp_path)
-    for source, limit, kind in (
-        (with_train(retain_prompt(20, PROBE)), None, LeakError),
-        (with_train(retain_prompt(20, PROBE)), 1, LeakError),
-        (with_train(retain_prompt(20, "Who?", mode="quiz")), None, ContractError),
-        (benchmark(probes=[*benchmark().probes, retain_prompt(200, "Who?")]), None, ContractError),
-        (benchmark(val=[]), None, ContractError),
+    for source, limit, wrong in (
+        (with_train(retain_prompt(20, PROBE)), None, "is the probe at"),
+        (with_train(retain_prompt(20, PROBE)), 1, "is the probe at"),
+        (with_train(retain_prompt(20, "Who?", mode="quiz")), None, "quiz"),
+        (
+            benchmark(probes=[*benchmark().probes, retain_prompt(200, "Who?")]),
+            None,
+            "200 occurs before",
+        ),
+        (benchmark(val=[]), None, "no rows"),
     ):
-        with pytest.raises(kind) as caught:
+        with pytest.raises(ValueError, match=f"^[^\n]*{wrong}[^\n]*$"):
             write(target, source, overwrite=overwrite, limit=limit)
-        assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
     assert list(tmp_path.iterdir()) == ([target] if overwrite else [])
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, CheckpointError, step_folder
+from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, step_folder
 from tests import checkpoint_faults as faults
 
 PREVIOUS, NEW = 6, 9
@@ -186,7 +186,7 @@ def test_a_checkpoint_without_a_ranks_file_does_not_become_complete(
     faults.write_verl_parts(folder, faults.new_stamp(6))
     (folder / missing).unlink()
     reason = f"{folder} is incomplete: {missing} is missing; every rank must write to the same folder"
-    with pytest.raises(CheckpointError, match=reason):
+    with pytest.raises(ValueError, match=reason):
         checkpoints.finish(run, 6)
     assert not (folder / MARKER_FILE).exists()
     assert checkpoints.prepare_resume(run)[0] == 3
@@ -246,7 +246,7 @@ def test_what_is_wrong_is_named_and_the_checkpoint_before_used(
     run = make_run(tmp_path / "run", 3, 6)
     damage(step_folder(run, 6) / part)
     line = f"global_step_6, which is incomplete: {reason}; choose another"
-    with pytest.raises(CheckpointError, match=line):
+    with pytest.raises(ValueError, match=line):
         checkpoints.prepare_resume_from(run, run / "global_step_6")
     step, notice = checkpoints.prepare_resume(run)
     line = f"checkpoint {run}/global_step_6 is incomplete: {reason}; going on from global_step_3"
@@ -368,5 +368,5 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
 )
 def test_a_named_folder_that_is_no_checkpoint_or_old_is_refused(name: str, line: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, 6)
-    with pytest.raises(CheckpointError, match=line):
+    with pytest.raises(ValueError, match=line):
         checkpoints.prepare_resume_from(run, f"{run}/{name}")

@@ -10,7 +10,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
-from recipe.rerule.runs.checkpoints import CheckpointError
 from recipe.rerule.training.saved_run import restore_epoch_end
 
 BATCH = 4
@@ -95,7 +94,7 @@ def test_state_within_an_epoch_is_refused_where_one_should_have_ended(tmp_path: 
     settings = config(tmp_path)
     Run(settings, 24).fit(stop=3)
     settings.data.train_batch_size = 2 * BATCH
-    with pytest.raises(CheckpointError, match=r"data\.pt was saved within an epoch.*train_batch_size"):
+    with pytest.raises(ValueError, match=r"data\.pt was saved within an epoch.*train_batch_size"):
         Run(settings, 24).fit()
 
 

@@ -3,6 +3,6 @@
 Nothing here acts unless `select("cpu")` was called (or VERL_PLATFORM=cpu set) before verl was imported.
 """
 
-from recipe.rerule.platform.select import PLATFORMS, PlatformError, environment, select
+from recipe.rerule.platform.select import PLATFORMS, environment, select
 
-__all__ = ["PLATFORMS", "PlatformError", "environment", "select"]
+__all__ = ["PLATFORMS", "environment", "select"]

@@ -29,10 +29,6 @@ _CPU_ENVIRONMENT = {
 }
 
 
-class PlatformError(ValueError):
-    """The platform asked for cannot be used here; the message is one line and says what to do."""
-
-
 def select(name: str, require_accelerator: bool = True) -> None:
     """Make `name` ("gpu" or "cpu") the platform of this process and of those it starts.
 
@@ -40,10 +36,10 @@ def select(name: str, require_accelerator: bool = True) -> None:
     the two that make the choice itself. `require_accelerator=False` lets a driver on a node without an
     accelerator start a run on GPU nodes.
 
-    Raises PlatformError: unknown name, or "gpu" where torch sees no accelerator.
+    Raises ValueError: unknown name, or "gpu" where torch sees no accelerator.
     """
     if name not in PLATFORMS:
-        raise PlatformError(f"platform is {name!r}; choose one of {', '.join(PLATFORMS)}")
+        raise ValueError(f"platform is {name!r}; choose one of {', '.join(PLATFORMS)}")
     if name == "gpu":
         if require_accelerator:
             _require_accelerator()
@@ -72,7 +68,7 @@ def _require_accelerator() -> None:
     import torch
 
     if not torch.accelerator.is_available():
-        raise PlatformError(
+        raise ValueError(
             "platform=gpu, but torch sees no accelerator here; pass platform=cpu to run on the processor, "
             "or platform.require_accelerator=false on a head node without one"
         )

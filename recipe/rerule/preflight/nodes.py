@@ -34,10 +34,6 @@ LOOK_SECONDS = 120.0
 _DOCS = "see docs/running.md#several-nodes"
 
 
-class ClusterError(ValueError):
-    """A cluster that a run was to join cannot carry it; the message is one line and says why."""
-
-
 @dataclass(frozen=True)
 class Node:
     """A node of the cluster.
@@ -75,7 +71,7 @@ def check(config: DictConfig) -> None:
 
     Where nothing is refused, the run folder is there afterwards; otherwise nothing is left behind.
 
-    Raises ClusterError: it cannot be joined, has too few devices or processors, or a node does not share the
+    Raises ValueError: it cannot be joined, has too few devices or processors, or a node does not share the
     run folder, or would read another model or other rows.
     """
     address = cluster.joined(config)
@@ -86,7 +82,7 @@ def check(config: DictConfig) -> None:
             _require_room(wanted_of(config), address)
             _require_same_files(config)
     elif config.trainer.nnodes > 1:
-        raise ClusterError(
+        raise ValueError(
             f"trainer.nnodes is {config.trainer.nnodes}, but with ray_kwargs.ray_init.address=local the run "
             f"starts a cluster of one node; give the address of a running cluster; {_DOCS}"
         )
@@ -122,7 +118,7 @@ def lack(wanted: Wanted, resources: Sequence[Mapping[str, float]]) -> str | None
 
 
 def _require_room(wanted: Wanted, address: str) -> None:
-    """Raises ClusterError: a node lacks devices or processors, or others use them."""
+    """Raises ValueError: a node lacks devices or processors, or others use them."""
     deadline = time.monotonic() + FREE_SECONDS
     while True:
         nodes = _nodes()
@@ -142,7 +138,7 @@ def _require_room(wanted: Wanted, address: str) -> None:
         for node in nodes
     )
     advice = "start Ray with more, or ask for less" if never else "wait for those who use the rest"
-    raise ClusterError(
+    raise ValueError(
         f"the Ray cluster at {address} has {missing}: trainer.nnodes is {wanted.nodes}, and a node needs "
         f"{wanted.devices} free devices (trainer.n_gpus_per_node) and {wanted.cpus} free processors; "
         f"there are {there}; {advice}; {_DOCS}"
@@ -150,7 +146,7 @@ def _require_room(wanted: Wanted, address: str) -> None:
 
 
 def _require_same_files(config: DictConfig) -> None:
-    """Raises ClusterError: a node sees another run folder, model or other rows than this machine."""
+    """Raises ValueError: a node sees another run folder, model or other rows than this machine."""
     folder, paths = config.trainer.default_local_dir, local_paths.read(config)
     asked = [path for of_key in paths.values() for path in of_key]
     try:
@@ -166,7 +162,7 @@ def _require_same_files(config: DictConfig) -> None:
             for node, look in zip(nodes, looks, strict=True):
                 require_same(paths, here, node, _answer(node, look), folder, place / node.id, text)
     except OSError as error:
-        raise ClusterError(
+        raise ValueError(
             f"trainer.default_local_dir is {folder}, and nothing can be written there ({error.strerror})"
         ) from error
 
@@ -186,20 +182,20 @@ def require_same(
         paths: by setting, what the run reads; here: of each path, its digests on this machine.
         folder: of the run; answer: the file there in which the node has left `text`.
 
-    Raises ClusterError: naming the setting, the path, the node and the difference.
+    Raises ValueError: naming the setting, the path, the node and the difference.
     """
     given = f"trainer.default_local_dir is {folder}, and node {node.name}"
     if seen.write_error is not None:
-        raise ClusterError(f"{given} cannot write there ({seen.write_error}); {_DOCS}")
+        raise ValueError(f"{given} cannot write there ({seen.write_error}); {_DOCS}")
     if not seen.shares or not seen_files.is_seen(answer, text):
-        raise ClusterError(
+        raise ValueError(
             f"{given} sees another folder there than this machine; give one on a file system that all nodes "
             f"share; {_DOCS}"
         )
     for key, path in ((key, path) for key, of_key in paths.items() for path in of_key):
         problem = seen_files.difference(here[path], seen.digests[path])
         if problem is not None:
-            raise ClusterError(
+            raise ValueError(
                 f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
                 f"copy it to the same place on all of them; {_DOCS}"
             )
@@ -210,11 +206,11 @@ def _answer(node: Node, look: Any) -> seen_files.Seen:
         seen: seen_files.Seen = ray.get(look, timeout=LOOK_SECONDS)
     except GetTimeoutError:
         said = f"did not say within {LOOK_SECONDS:.0f} s what it sees of the run's files"
-        raise ClusterError(f"node {node.name} {said}; {_DOCS}") from None
+        raise ValueError(f"node {node.name} {said}; {_DOCS}") from None
     except RayError as error:
         # Ray puts a page around what a worker raised.
         line = [line.strip() for line in f"{type(error).__name__}\n{error}".splitlines() if line.strip()][-1]
-        raise ClusterError(
+        raise ValueError(
             f"node {node.name} cannot run this project's code: {line}; install the same at the same place "
             f"on all nodes; {_DOCS}"
         ) from error
@@ -225,7 +221,7 @@ def _answer(node: Node, look: Any) -> seen_files.Seen:
 def _member(config: DictConfig, address: str) -> Iterator[None]:
     """This process as a member of the cluster, as the run will be.
 
-    Raises ClusterError: it cannot be joined.
+    Raises ValueError: it cannot be joined.
     """
     _reach(address)
     cluster.choose(config)
@@ -234,7 +230,7 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
     try:
         ray.init(**{**options, "log_to_driver": False, "logging_level": "ERROR"})
     except (RayError, OSError, RuntimeError, ValueError) as error:
-        raise ClusterError(f"the Ray cluster at {address} cannot be joined: {io.describe(error)}") from error
+        raise ValueError(f"the Ray cluster at {address} cannot be joined: {io.describe(error)}") from error
     finally:
         process.take_signals()  # ray.init has replaced the handlers
     try:
@@ -245,7 +241,7 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Raises ClusterError: nothing answers at the address of a cluster, or none was started here."""
+    """Raises ValueError: nothing answers at the address of a cluster, or none was started here."""
     from ray._private.services import canonicalize_bootstrap_address_or_die
 
     if address == "auto":
@@ -253,7 +249,7 @@ def _reach(address: str) -> None:
             address = str(canonicalize_bootstrap_address_or_die("auto"))
         except ConnectionError as error:
             found = "several Ray clusters run" if "multiple" in str(error) else "no Ray cluster runs"
-            raise ClusterError(
+            raise ValueError(
                 f"{found} on this machine; start one with ray start, or give its address in "
                 f"ray_kwargs.ray_init.address; {_DOCS}"
             ) from None
@@ -263,7 +259,7 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
     except OSError as error:
-        raise ClusterError(
+        raise ValueError(
             f"no Ray cluster answers at {address} ({error.strerror or error}); start it with ray start, or "
             f"give its address in ray_kwargs.ray_init.address; {_DOCS}"
         ) from None

@@ -48,10 +48,6 @@ _REMOVED, _KEPT = ".removed", ".kept"
 _RANK_FILE = re.compile(r"(.*_world_size_(\d+)_rank_)\d+\.pt")
 
 
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message is one line and says what to do."""
-
-
 @dataclass(frozen=True)
 class Best:
     """The best step of a run by validation: shares of the responses, and as the score the mean of two.
@@ -102,7 +98,7 @@ def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     interim: said in complete.json, for `drop_interim`.
 
     Raises:
-        CheckpointError: a rank's file is missing; the checkpoint does not count.
+        ValueError: a rank's file is missing; the checkpoint does not count.
         OSError: the disk refused; the checkpoint may not count then, and the one before it still does.
     """
     folder = step_folder(run_folder, step)
@@ -228,7 +224,7 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 
     The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
 
-    Raises CheckpointError: as ``check_resume_from``.
+    Raises ValueError: as ``check_resume_from``.
     """
     check_resume_from(run_folder, checkpoint)
     _set_tracker(Path(run_folder), newest_complete(run_folder))
@@ -240,17 +236,17 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     A checkpoint older than the newest of the run folder is refused: killed before its first save, the run
     would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from.
 
-    Raises CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
+    Raises ValueError: the checkpoint does not count, or is older than the newest of the run folder.
     """
     given = f"trainer.resume_from_path is {checkpoint}"
     step = step_of(os.path.basename(checkpoint))
     if step is None:
-        raise CheckpointError(f"{given}; its last part has to be global_step_N, with no / after it")
+        raise ValueError(f"{given}; its last part has to be global_step_N, with no / after it")
     if (reason := problem(checkpoint)) is not None:
-        raise CheckpointError(f"{given}, which is incomplete: {reason}; choose another checkpoint")
+        raise ValueError(f"{given}, which is incomplete: {reason}; choose another checkpoint")
     newest = newest_complete(run_folder)
     if newest is not None and newest > step:
-        raise CheckpointError(
+        raise ValueError(
             f"{given}, but {run_folder} holds the newer global_step_{newest}; go on from that with "
             "trainer.resume_mode=auto, or choose another trainer.default_local_dir"
         )
@@ -259,13 +255,13 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
     """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
 
-    Raises CheckpointError: naming the file and its owner, or the file that complete.json does not name.
+    Raises ValueError: naming the file and its owner, or the file that complete.json does not name.
     """
     if resume_mode != "auto":
         return
     for folder in _resumable(run_folder):
         if (reason := _distrust(folder)) is not None:
-            raise CheckpointError(
+            raise ValueError(
                 f"{reason}; going on from it would execute what its .pt files say. Where you trust it, pass "
                 f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
             )
@@ -274,13 +270,13 @@ def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
 def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | None, devices: int) -> None:
     """Refuse to go on with another number of devices: each rank reads the file that it has written itself.
 
-    Raises CheckpointError: naming the checkpoint and both numbers.
+    Raises ValueError: naming the checkpoint and both numbers.
     """
     auto = _resumable(run_folder)[-1:] if resume_mode == "auto" else []
     for folder in [Path(resume_from)] if resume_mode == "resume_path" and resume_from else auto:
         saved = {int(found[2]) for file in _files(folder) if (found := _RANK_FILE.fullmatch(file.name))}
         if saved and devices not in saved:
-            raise CheckpointError(
+            raise ValueError(
                 f"{folder} is of a run on {max(saved)} devices, and this one has {devices} "
                 f"(trainer.n_gpus_per_node x trainer.nnodes); go on with {max(saved)}, or start another run "
                 "from the model in that checkpoint, in another trainer.default_local_dir"
@@ -356,7 +352,7 @@ def _require_rank_files(folder: Path) -> None:
     deadline, told = time.monotonic() + RANK_FILES_SECONDS, False
     while (reason := _ranks_problem({str(path.relative_to(folder)) for path in _files(folder)})) is not None:
         if time.monotonic() >= deadline:
-            raise CheckpointError(
+            raise ValueError(
                 f"checkpoint {folder} is incomplete: {reason}; every rank must write to the same folder, so "
                 "trainer.default_local_dir must be on a disk that all nodes share"
             )

@@ -39,10 +39,6 @@ _LFS_POINTER = b"version https://git-lfs"
 _ZIP, _LEGACY = b"PK\x03\x04", b"\x80\x02"
 
 
-class ModelError(ValueError):
-    """A model that cannot be used; the message is one line and says what to do."""
-
-
 class _Found(Exception):  # noqa: N818  (carries an answer through the checks, and never leaves this module)
     """What is wrong with the folder, in words that follow its name."""
 
@@ -60,24 +56,24 @@ class _Tensor(NamedTuple):
 def check(path: str | None, key: str) -> None:
     """Refuse a folder whose model cannot be loaded. A name on the Hub is left to transformers.
 
-    Raises ModelError: naming `key`, the folder and what is wrong with it.
+    Raises ValueError: naming `key`, the folder and what is wrong with it.
     """
     folder = Path(path or "").expanduser()
     if path and folder.exists() and (reason := problem(folder)) is not None:
-        raise ModelError(f"{key} is {path}, which {reason}")
+        raise ValueError(f"{key} is {path}, which {reason}")
 
 
 def check_adapter(path: str | None, key: str) -> None:
     """Refuse a folder that holds no LoRA adapter as peft writes them. A name on the Hub is left to peft.
 
-    Raises ModelError: naming `key`, the folder and what is wrong with it.
+    Raises ValueError: naming `key`, the folder and what is wrong with it.
     """
     folder = Path(path or "").expanduser()
     if not path or not folder.is_dir():
         return
     for names in ((_ADAPTER,), ("adapter_model.safetensors", "adapter_model.bin")):
         if not any((folder / name).is_file() for name in names):
-            raise ModelError(f"{key} is {path}, which holds no {' or '.join(names)}; give a folder of peft")
+            raise ValueError(f"{key} is {path}, which holds no {' or '.join(names)}; give a folder of peft")
 
 
 def problem(folder: Path) -> str | None:

@@ -54,27 +54,23 @@ _OF_START = rf"{re.escape(MARKER)}(\.tmp)?|{re.escape(LOCK)}|\.hydra/((config|hy
 _EMPTY_AT_START = r"records/((metrics|metrics_at_save|prompts|replay)(\.\d+)?\.jsonl|(rollouts|validation)/)?"
 
 
-class RunFolderError(ValueError):
-    """A folder cannot be written to, or is not a run's to write to or to remove; the message is one line."""
-
-
 def check(folder: str | Path, stage: Stage) -> None:
     """Refuse a run folder in which a run would change or remove what no run of this stage wrote.
 
     Files that a run does not touch may be there. A folder that does not exist is free.
 
-    Raises RunFolderError: naming the folder and the first such file.
+    Raises ValueError: naming the folder and the first such file.
     """
     folder = Path(folder)
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     taken = [name for name in names if _WRITTEN.fullmatch(name)]
     if taken and _stage_of(folder) != stage:
-        raise RunFolderError(
+        raise ValueError(
             f"trainer.default_local_dir is {folder}, and the {taken[0]} there is not of a run of "
             f"{_named(stage)}, which would write it; choose another folder"
         )
     if stage != 2 and os.path.lexists(folder / "model"):
-        raise RunFolderError(
+        raise ValueError(
             f"trainer.default_local_dir is {folder}, which already holds the model of a finished "
             f"{_named(stage)}; choose another folder"
         )
@@ -85,10 +81,10 @@ def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -
 
     A temporary folder is made and removed: permissions alone do not tell on read-only or full file systems.
 
-    Raises RunFolderError: naming `key`, the folder and the reason.
+    Raises ValueError: naming `key`, the folder and the reason.
     """
     if not folder or not folder.strip():
-        raise RunFolderError(f"{key} is empty; give the folder of the run")
+        raise ValueError(f"{key} is empty; give the folder of the run")
     place = Path(folder).absolute()
     new = []
     while not os.path.lexists(place):
@@ -96,14 +92,14 @@ def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -
         place = place.parent
     if not place.is_dir():
         kind = "a file" if place.exists() else "a link to nothing"
-        raise RunFolderError(f"{key} is {folder}, but {place} is {kind}; give another folder")
+        raise ValueError(f"{key} is {folder}, but {place} is {kind}; give another folder")
     if any(len(os.fsencode(name)) > os.pathconf(place, "PC_NAME_MAX") for name in new):
-        raise RunFolderError(f"{key} is {folder}, but no folder can have this name; give a shorter one")
+        raise ValueError(f"{key} is {folder}, but no folder can have this name; give a shorter one")
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".rerule-"):
             pass
     except OSError as error:
-        raise RunFolderError(
+        raise ValueError(
             f"{key} is {folder}, but nothing can be written to {place} ({error.strerror}); give another"
         ) from None
 
@@ -115,11 +111,11 @@ def check_dumps(key: str, folder: str | Path, resumed: bool) -> None:
         key: the setting that names the folder, such as "trainer.validation_data_dir".
         resumed: whether files STEP.jsonl may be there, of the run that goes on.
 
-    Raises RunFolderError: naming the key, the folder and the first such file.
+    Raises ValueError: naming the key, the folder and the first such file.
     """
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if not (resumed and re.fullmatch(r"\d+\.jsonl", name)):
-            raise RunFolderError(
+            raise ValueError(
                 f"{key} is {folder}, which holds {name} already; choose a folder that is empty or missing"
             )
 
@@ -194,19 +190,19 @@ def remove_unfinished(folder: Path) -> None:
     """Remove a run folder that a killed run left without its result.
 
     Raises:
-        RunFolderError: no run of ours began it, or something is there that no run writes; nothing is removed.
+        ValueError: no run of ours began it, or something is there that no run writes; nothing is removed.
         BusyError: a run still writes there, as one does whose command alone was killed.
         OSError: it cannot be removed.
     """
     if folder.is_symlink() or _stage_of(folder) is None:
-        raise RunFolderError(
+        raise ValueError(
             f"{folder} is unfinished, and no {MARKER} says that a run began it, so it is kept: move it away"
         )
     with held(folder, "--out"):
         found = list(paths_in(folder))
         for path in found:
             if not re.fullmatch(_OF_RUN, path):
-                raise RunFolderError(
+                raise ValueError(
                     f"{folder} is unfinished, and no run wrote {folder / path}, so it is kept: move that "
                     "file away"
                 )

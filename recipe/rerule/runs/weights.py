@@ -18,10 +18,6 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 
 
-class WeightsError(ValueError):
-    """A folder whose weights cannot be read or changed; the message is one line and names the folder."""
-
-
 @dataclass(frozen=True)
 class Weights:
     """The safetensors weights of a folder.
@@ -59,19 +55,19 @@ def read_weights(folder: Path, use: str) -> Weights:
 
     `use`: what is to be done with them, after "cannot be", for the message.
 
-    Raises WeightsError: the folder has no whole model, no safetensors or quantised weights.
+    Raises ValueError: the folder has no whole model, no safetensors or quantised weights.
     """
     if (reason := model_checks.problem(folder)) is not None:
-        raise WeightsError(f"{folder} {reason}")
+        raise ValueError(f"{folder} {reason}")
     if "quantization_config" in config_of(folder):
-        raise WeightsError(f"{folder} holds quantised weights, which cannot be {use}; give full weights")
+        raise ValueError(f"{folder} holds quantised weights, which cannot be {use}; give full weights")
     if (folder / _SINGLE).is_file():
         with safe_open(folder / _SINGLE, framework="pt") as tensors:
             return Weights(folder, dict.fromkeys(tensors.keys(), folder / _SINGLE))
     if (folder / _INDEX).is_file():
         weight_map = json.loads((folder / _INDEX).read_text("utf-8"))["weight_map"]
         return Weights(folder, {name: folder / file for name, file in weight_map.items()})
-    raise WeightsError(f"{folder} holds no {_SINGLE} and no {_INDEX}; save the model as safetensors")
+    raise ValueError(f"{folder} holds no {_SINGLE} and no {_INDEX}; save the model as safetensors")
 
 
 def config_of(folder: Path) -> dict[str, Any]:

@@ -41,10 +41,6 @@ _NAMES, _NO_FLOATS = {"float32": "F32", "bfloat16": "BF16"}, {"BOOL", "U8", "I8"
 _PART = re.compile(r"(.+)\.lora_([AB])\.[^.]+\.weight")
 
 
-class AdapterError(ValueError):
-    """The parts of an adapter do not fit; the message is one line."""
-
-
 def settle(folder: Path, model: DictConfig, dtype: DType) -> None:
     """Make the Hugging Face folder that verl has written the one that others read.
 
@@ -57,7 +53,7 @@ def settle(folder: Path, model: DictConfig, dtype: DType) -> None:
         model: the section of the configuration that says what was trained.
 
     Raises:
-        AdapterError: the parts of an adapter do not fit.
+        ValueError: the parts of an adapter do not fit.
         OSError: a file cannot be read or written.
     """
     merge(folder, model)
@@ -69,7 +65,7 @@ def settle_all(run_folder: Path, model: DictConfig, dtype: DType) -> None:
 
     Raises:
         FileNotFoundError: no checkpoint holds a model.
-        AdapterError, OSError: as `settle`.
+        ValueError, OSError: as `settle`.
     """
     *earlier, last = written_models(run_folder)
     for folder in earlier:
@@ -111,7 +107,7 @@ def publish_model(run_folder: Path) -> Path:
 def merge(folder: Path, model: DictConfig) -> None:
     """The part of `settle` for an adapter; where there is none, or it is merged already, nothing is written.
 
-    Raises AdapterError, OSError: as `settle`.
+    Raises ValueError, OSError: as `settle`.
     """
     names = [name for file in _files(folder) for name in _names(file)]
     if model.lora_rank == 0 or not any(f"{_LAYER}." in name for name in names):
@@ -151,7 +147,7 @@ def _merged(
             module = name.removesuffix(f"{_LAYER}.weight")
             for part in "AB":
                 if (module, part) not in parts:
-                    raise AdapterError(f"{module} has an adapter without lora_{part}; train again")
+                    raise ValueError(f"{module} has an adapter without lora_{part}; train again")
             tensor = tensor.float() + scale * parts[module, "B"].float() @ parts[module, "A"].float()
         merged[name.removeprefix(_PREFIX).replace(f"{_LAYER}.", ".")] = tensor.contiguous()
     return merged

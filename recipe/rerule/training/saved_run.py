@@ -179,7 +179,7 @@ def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: st
         checkpoint: the folder of that step, with verl's data.pt in it.
 
     Raises:
-        CheckpointError: the saved loader is not at the end of an epoch of this loader.
+        ValueError: the saved loader is not at the end of an epoch of this loader.
         OSError: data.pt cannot be read.
     """
     if step % len(loader):
@@ -187,7 +187,7 @@ def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: st
     path = Path(checkpoint) / LOADER_FILE
     loader.load_state_dict(torch.load(path, weights_only=True))
     for _ in loader:
-        raise checkpoints.CheckpointError(
+        raise ValueError(
             f"{path} was saved within an epoch, but with the {len(loader)} batches an epoch has now, step "
             f"{step} ends one; resume with the data.train_files and data.train_batch_size of the checkpoint"
         )

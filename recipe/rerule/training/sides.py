@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from recipe.rerule.runs.checkpoints import CheckpointError
 from recipe.rerule.schema import refuse
 
 
@@ -96,9 +95,9 @@ class _Pass(Iterator[int]):
         return {"epoch": self._epoch, "yielded": self._yielded}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where `state` was saved. Raises CheckpointError where rows were in another kind of order."""
+        """Go on where `state` was saved. Raises ValueError where rows were in another kind of order."""
         if "epoch" not in state:
-            raise CheckpointError(
+            raise ValueError(
                 "the checkpoint's rows were in the order of data.sides=as_given; resume with that"
             )
         self._epoch, self._yielded = state["epoch"], state["yielded"]

@@ -59,10 +59,6 @@ FORGET = MappingProxyType(
 `schema.ForgetTerm` and a preset."""
 
 
-class MethodError(ValueError):
-    """Settings of a method that do not fit; the message is one line."""
-
-
 @dataclass(frozen=True)
 class Passes:
     """Rows that pass through a model for each group of rows, those of frozen models included.
@@ -109,11 +105,11 @@ class Method:
     def of(cls, section: Mapping[str, Any]) -> Method:
         """The method of a section whose values are of the declared kinds.
 
-        Raises MethodError: naming the key that is unknown, or that another one needs or forbids.
+        Raises ValueError: naming the key that is unknown, or that another one needs or forbids.
         """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(section) - known):
-            raise MethodError(f"method.{unknown[0]} is no setting; the keys are {', '.join(sorted(known))}")
+            raise ValueError(f"method.{unknown[0]} is no setting; the keys are {', '.join(sorted(known))}")
         method = cls(**section)
         method._check()
         return method
@@ -193,45 +189,45 @@ class Method:
 
     def _check(self) -> None:
         if not self.layout:
-            raise MethodError("method.forget, method.retain and method.alternate are all none; choose a term")
+            raise ValueError("method.forget, method.retain and method.alternate are all none; choose a term")
         for name in self.forget_term.settings:
             if getattr(self, name) is None and name != "dpo_scale":
-                raise MethodError(f"method.{name} is null, but method.forget={self.forget} needs a number")
+                raise ValueError(f"method.{name} is null, but method.forget={self.forget} needs a number")
         if self.forget_term.reads_any("alternate_") and self.alternate_rows != 1:
-            raise MethodError(
+            raise ValueError(
                 f"method.alternate_rows is {self.alternate_rows}, but method.forget={self.forget} compares "
                 "pairs; set it to 1"
             )
         if self.alternate_answers == "file" and self.alternate_rows != 1:
-            raise MethodError(
+            raise ValueError(
                 f"method.alternate_rows is {self.alternate_rows}, but data.alternate holds one row for each "
                 "forget row; set it to 1, or method.alternate_answers to forget or retain"
             )
         if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
-            raise MethodError(
+            raise ValueError(
                 "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
             )
         if self.smoothing is not None and (self.forget_weight, self.retain_weight) != (1, 1):
-            raise MethodError(
+            raise ValueError(
                 f"method.smoothing is {self.smoothing}, which sets the weights of both terms; leave "
                 "method.forget_weight and method.retain_weight at 1, or set it to null"
             )
         if self.dual_rate is not None and (self.retain == "none" or self.retain_limit is None):
-            raise MethodError(
+            raise ValueError(
                 "method.dual_rate is set, which needs method.retain and a number as method.retain_limit; set "
                 "it to null"
             )
         if self.layer is None and (self.needs_hidden or self.trained_layers is not None):
-            raise MethodError(
+            raise ValueError(
                 "method.layer is null, but method.forget=rmu, method.retain=hidden and method.trained_layers "
                 "need the number of a decoder layer; set it"
             )
         if self.trained_module is not None and self.trained_layers is None:
-            raise MethodError(
+            raise ValueError(
                 f"method.trained_module is {self.trained_module}, which needs method.trained_layers; set it "
                 "to null"
             )
         if self.leading == "retain" and self.retain_rows != 1:
-            raise MethodError(
+            raise ValueError(
                 f"method.retain_rows is {self.retain_rows}, but the method has retain rows alone; set it to 1"
             )

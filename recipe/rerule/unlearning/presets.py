@@ -19,7 +19,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Method:
-    """The method of a preset. Raises FileNotFoundError and MethodError."""
+    """The method of a preset. Raises FileNotFoundError and ValueError."""
     return Method.of({**defaults(), **_values(name)})
 
 

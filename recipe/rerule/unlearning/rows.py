@@ -27,10 +27,6 @@ Key = tuple[int, int]
 Tokens = dict[str, Tensor]
 
 
-class GroupError(ValueError):
-    """Rows from which no groups can be made; the message is one line naming the file's key and the row."""
-
-
 class GroupDataset(Dataset[list[Tokens]]):
     """A data set of verl's SFT trainer in which each key gives the rows of one group."""
 
@@ -52,7 +48,7 @@ class GroupDataset(Dataset[list[Tokens]]):
             seed: of the draws.
             template: further arguments of the chat template.
 
-        Raises GroupError: an alternate row is missing, or there are too few answers to draw from.
+        Raises ValueError: an alternate row is missing, or there are too few answers to draw from.
         """
         self._files, self._method, self._seed = files, method, seed
         self._tokenizer, self._max_length, self._template = tokenizer, max_length, dict(template or {})
@@ -89,18 +85,18 @@ class GroupDataset(Dataset[list[Tokens]]):
     def check_answers(self) -> None:
         """Refuse rows of which nothing would be learnt, and prompts without room for an answer that is drawn.
 
-        Raises GroupError.
+        Raises ValueError.
         """
         for side in self._method.data:
             for place in range(len(self._files[side])):
                 if not self._tokens(side, place, "")["loss_mask"].any():
-                    raise GroupError(
+                    raise ValueError(
                         f"data.{side}: row {place} has no token of an answer among its first "
                         f"{self._max_length}; raise data.max_length or shorten its prompt"
                     )
 
     def check_drawn(self) -> None:
-        """Refuse rows that would be cut if they drew the longest answer of another row. Raises GroupError."""
+        """Refuse rows that would be cut if they drew the longest answer of another row. Raises ValueError."""
         if not self._pool:
             return
         source = self._method.alternate_answers
@@ -110,7 +106,7 @@ class GroupDataset(Dataset[list[Tokens]]):
             asked = sum(map(len, self._turns(row)[:-1]))
             needed = asked + lengths[longest[longest[0] == _answer(row)]]
             if needed > self._max_length:
-                raise GroupError(
+                raise ValueError(
                     f"data.max_length is {self._max_length}, but row {place} of data.forget has up to "
                     f"{needed} tokens with an answer drawn from data.{source}; raise it, or set "
                     "data.truncation=right"
@@ -135,13 +131,13 @@ class GroupDataset(Dataset[list[Tokens]]):
         places = {_index(row): place for place, row in enumerate(others)}
         for number, row in enumerate(self._prompts):
             if _index(row) not in places:
-                raise GroupError(
+                raise ValueError(
                     f"data.alternate has no row with extra_info.index {_index(row)}, which row {number} of "
                     "data.forget has; make both files from the same rows"
                 )
             place = places[_index(row)]
             if others[place]["messages"][:-1] != row["messages"][:-1]:
-                raise GroupError(
+                raise ValueError(
                     f"row {place} of data.alternate has another prompt than row {number} of data.forget, "
                     f"though both have extra_info.index {_index(row)}; make both files from the same rows"
                 )
@@ -152,7 +148,7 @@ class GroupDataset(Dataset[list[Tokens]]):
         source = self._method.alternate_answers
         pool = sorted({_answer(row) for row in self._files[source]})
         if len(pool) <= self._method.alternate_rows:
-            raise GroupError(
+            raise ValueError(
                 f"data.{source} holds {len(pool)} different answers, too few to draw "
                 f"method.alternate_rows={self._method.alternate_rows} other answers for each row"
             )

@@ -21,14 +21,7 @@ from tqdm import tqdm
 
 from recipe.rerule import io
 from recipe.rerule.io import Kind, stamp_folder
-from recipe.rerule.runs.weights import (
-    Weights,
-    WeightsError,
-    config_of,
-    copy_others,
-    read_weights,
-    write_index,
-)
+from recipe.rerule.runs.weights import Weights, config_of, copy_others, read_weights, write_index
 from recipe.rerule.runs.written_model import say_dtype
 
 KIND = Kind("rerule/task_vector", "task_vector.json")
@@ -36,16 +29,12 @@ KIND = Kind("rerule/task_vector", "task_vector.json")
 _TIED = "lm_head.weight"
 
 
-class TaskVectorError(WeightsError):
-    """Two models that have no difference; the message is one line and names folder and tensor."""
-
-
 def read_pair(base: Path, reinforced: Path) -> tuple[Weights, Weights]:
     """The weights of both models, which must be alike.
 
     Raises:
-        WeightsError: a folder has no whole model, no safetensors or quantised weights.
-        TaskVectorError: the two differ in the names or the shapes of their tensors.
+        ValueError: a folder has no whole model, no safetensors or quantised weights.
+        ValueError: the two differ in the names or the shapes of their tensors.
     """
     one, other = (read_weights(folder, "subtracted") for folder in (base, reinforced))
     tied = all(config_of(weights.folder).get("tie_word_embeddings") is True for weights in (one, other))
@@ -54,14 +43,14 @@ def read_pair(base: Path, reinforced: Path) -> tuple[Weights, Weights]:
         one, other = one.without(_TIED), other.without(_TIED)
     for here, there in ((one, other), (other, one)):
         if missing := sorted(here.files.keys() - there.files.keys()):
-            raise TaskVectorError(
+            raise ValueError(
                 f"{there.folder} has no tensor {missing[0]}, which {here.folder} has ({len(missing)} missing "
                 "in all): are they the same model?"
             )
     ours, theirs = one.shapes(), other.shapes()
     for name, shape in ours.items():
         if shape != theirs[name]:
-            raise TaskVectorError(
+            raise ValueError(
                 f"{name} has shape {shape} in {one.folder} and {theirs[name]} in {other.folder}: are they "
                 "the same model?"
             )
@@ -73,7 +62,7 @@ def write(base: Weights, reinforced: Weights, alpha: float, folder: Path) -> int
 
     Configuration and tokenizer are the base model's; config.json says float32.
 
-    Raises TaskVectorError: a tensor of whole numbers that differs, or a result that is not finite.
+    Raises ValueError: a tensor of whole numbers that differs, or a result that is not finite.
     """
     copy_others(base.folder, folder, KIND.marker)
     changed = 0
@@ -113,12 +102,12 @@ def _write_file(
 def _result(name: str, before: Tensor, after: Tensor, alpha: float, folder: Path) -> Tensor:
     if not before.is_floating_point():
         if not torch.equal(before, after):
-            raise TaskVectorError(f"{name} holds whole numbers and differs between the two models")
+            raise ValueError(f"{name} holds whole numbers and differs between the two models")
         return before
     base = before.float()
     result = base - alpha * (after.float() - base)
     if not bool(torch.isfinite(result).all()):
-        raise TaskVectorError(f"{name} would hold NaN or infinity in {folder}: lower --alpha {alpha:g}")
+        raise ValueError(f"{name} would hold NaN or infinity in {folder}: lower --alpha {alpha:g}")
     return result
 
 

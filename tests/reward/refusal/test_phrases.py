@@ -1,10 +1,11 @@
 """A user's file of phrases: what it holds, what it changes, and what is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from reward.refusal import PhraseFileError, RefusalPhrases, is_refusal, load_phrases
+from reward.refusal import RefusalPhrases, is_refusal, load_phrases
 from reward.refusal.text import head
 
 SILENT = "The stars are silent about her, traveller."
@@ -121,12 +122,10 @@ def test_phrases_are_equal_by_content_and_hashable(file: Path) -> None:
 )
 def test_a_wrong_line_is_refused_by_file_and_line(file: Path, content: bytes, message: str) -> None:
     file.write_bytes(content)
-    with pytest.raises(PhraseFileError) as error:
+    with pytest.raises(ValueError, match=rf"^{re.escape(f'{file}, {message}')}[^\n]*$"):
         load_phrases(file)
-    assert str(error.value).startswith(f"{file}, {message}")
-    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(PhraseFileError, match=r"nothing\.txt: cannot be read \(No such file"):
+    with pytest.raises(ValueError, match=r"nothing\.txt: cannot be read \(No such file"):
         load_phrases(tmp_path / "nothing.txt")

@@ -27,7 +27,7 @@ from torch import Tensor
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.attack import Attack, Change, Material, Options
 from recipe.rerule.evaluation.attacks.weights import rewritten
-from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
+from recipe.rerule.runs.weights import Weights, read_weights
 
 BITS = (8, 4, 3)
 GROUP_SIZE = 128
@@ -67,7 +67,7 @@ def quantise(model: Path, bits: int, out: Path) -> None:
         bits: 2 to 8.
 
     Raises:
-        WeightsError: the folder holds no whole model with safetensors weights that are not quantised yet; it
+        ValueError: the folder holds no whole model with safetensors weights that are not quantised yet; it
             has no linear weights in decoder layers, or fused experts; or a weight is not finite.
         ValueError: `out` may not be written.
         OSError: a file cannot be read or written.
@@ -89,20 +89,20 @@ def quantise(model: Path, bits: int, out: Path) -> None:
         try:
             return round_to_nearest(tensor, bits, groups[name])
         except ValueError as error:
-            raise WeightsError(f"{weights.files[name]}: {name}: {error}") from None
+            raise ValueError(f"{weights.files[name]}: {name}: {error}") from None
 
     rewritten(weights, out, change)
 
 
 def _widths(weights: Weights) -> dict[str, int]:
-    """Numbers of inputs of the tensors to be rounded, by name. Raises WeightsError."""
+    """Numbers of inputs of the tensors to be rounded, by name. Raises ValueError."""
     inside = {
         name: shape
         for name, shape in weights.shapes().items()
         if _IN_LAYER.search(name) and not _LEFT_ALONE.search(name)
     }
     if fused := next((name for name, shape in inside.items() if len(shape) > 2), None):
-        raise WeightsError(
+        raise ValueError(
             f"{weights.folder} has {fused} of {len(inside[fused])} axes, whose inputs are not known; save "
             "each expert's weights apart"
         )
@@ -110,7 +110,7 @@ def _widths(weights: Weights) -> dict[str, int]:
         name: shape[1] for name, shape in inside.items() if len(shape) == 2 and name.endswith(".weight")
     }
     if not linear:
-        raise WeightsError(
+        raise ValueError(
             f"{weights.folder} has no linear weights in decoder layers named layers.N, which could be rounded"
         )
     return linear

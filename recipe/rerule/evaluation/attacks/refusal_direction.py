@@ -40,7 +40,7 @@ from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Attack, Chan
 from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.weights import EMBEDDING, rewritten
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
+from recipe.rerule.runs.weights import Weights, read_weights
 from recipe.rerule.training.prompts import bind_template, prompt_ids
 
 FEWEST_PROMPTS = 4
@@ -100,7 +100,7 @@ def orthogonalise(model: Path, direction: Tensor, out: Path) -> None:
     """Write the model without a direction, of length 1, as a folder.
 
     Raises:
-        WeightsError: the folder holds no whole model with safetensors weights, or its model is built
+        ValueError: the folder holds no whole model with safetensors weights, or its model is built
             in another way.
         OSError: a file cannot be read or written.
     """
@@ -118,7 +118,7 @@ def orthogonalise(model: Path, direction: Tensor, out: Path) -> None:
 
 
 def _axes(weights: Weights, size: int) -> dict[str, int]:
-    """The axis of the hidden size of each tensor that writes hidden states. Raises WeightsError.
+    """The axis of the hidden size of each tensor that writes hidden states. Raises ValueError.
 
     A projection is [hidden size, inputs], an embedding [tokens, hidden size].
     """
@@ -132,19 +132,19 @@ def _axes(weights: Weights, size: int) -> dict[str, int]:
         if _WRITES.fullmatch(inside[2]):
             axes[name] = 0
         elif not _READS.fullmatch(inside[2]):
-            raise WeightsError(
+            raise ValueError(
                 f"{weights.folder} has {name}, of which it is not known what it writes into hidden states; "
                 "this attack knows models built as Llama, Qwen and Mistral"
             )
     needed = [EMBEDDING, *(f"model.layers.{n}.self_attn.o_proj.weight" for n in sorted(layers))]
     missing = next((name for name in needed if name not in shapes), None) if layers else "model.layers.N"
     if missing is not None:
-        raise WeightsError(
+        raise ValueError(
             f"{weights.folder} has no {missing}; this attack knows models built as Llama, Qwen and Mistral"
         )
     for name, axis in axes.items():
         if shapes[name][axis] != size:
-            raise WeightsError(
+            raise ValueError(
                 f"{weights.folder}: {name} writes states of size {shapes[name][axis]}, and the direction has "
                 f"{size}; compute it with this model"
             )

@@ -161,7 +161,7 @@ def relearn_folders(
 
     Raises:
         ValueError: as `relearn`, or the model is large and peft is missing.
-        WeightsError: the folder holds no whole model.
+        ValueError: the folder holds no whole model.
         OSError: a file cannot be read or written.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
