@@ -41,18 +41,13 @@ OF_MODULES = {
 }
 """What a module may import in addition to what its room may."""
 MODULES = {command.module.removeprefix("recipe.rerule.") for command in COMMANDS.values()}
-NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
-"""Modules of one line, which configurations name."""
 
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
     found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
-    assert found <= MODULES | NAMES_OF_USERS | {"chain", "io", "process", "schema", "__main__"}
+    assert found <= MODULES | {"chain", "io", "process", "schema", "__main__"}
     rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
     assert rooms <= set(ARROWS) | {"config"}
-    for name in NAMES_OF_USERS:
-        module = ast.parse((ROOT / "recipe" / "rerule" / f"{name}.py").read_text())
-        assert [type(line) for line in module.body] == [ast.Expr, ast.ImportFrom], name
 
 
 def test_rooms_import_only_what_their_arrows_allow() -> None:

@@ -469,7 +469,7 @@ def checked(words: list[str], model: Path) -> DictConfig:
             path.parent.mkdir(exist_ok=True)
             path.symlink_to(model)
     names = {"main": checks.stage2, "sft": checks.stage1, "unlearn": checks.unlearn}
-    checks.require(checks.findings(names[program.rpartition(".")[2]], config))
+    checks.require(names[program.rpartition(".")[2]], config)
     return config
 
 

@@ -87,7 +87,7 @@ def _report(
 
     with io.one_line(ValueError, code=2):
         checks.prepare(config, *required, require_accelerator=False)
-        checks.require(checks.findings(check, config))
+        checks.require(check, config)
     optim = config.optim if stage == "stage 1" else config.actor_rollout_ref.actor.optim
     print(f"{stage}: {learning.plan(config)}, learning rate {optim.lr:g}{_replay(config)}")
     for line in memory.said(config):

@@ -29,7 +29,7 @@ def _check_and_run(config: DictConfig) -> None:
 
     with io.one_line(ValueError, code=2):
         checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
-        checks.require(checks.findings(checks.stage2, config))
+        checks.require(checks.stage2, config)
         nodes.check(config)
     with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         run(config)

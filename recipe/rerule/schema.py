@@ -37,7 +37,7 @@ def refuse(when: bool, line: str) -> None:
 
 AGENT_LOOP = "rerule_single_turn_agent"
 """Name of our agent loop, which knows raw prompts and stop strings, and the module that registers it."""
-AGENT_LOOP_MODULE = "recipe.rerule.agent_loop"
+AGENT_LOOP_MODULE = "recipe.rerule.training.agent_loop"
 
 # Kinds of values.
 

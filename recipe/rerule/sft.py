@@ -38,7 +38,7 @@ def _check_and_run(config: DictConfig) -> None:
     with io.one_line(ValueError, code=2):
         checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if not process.is_rank():
-            checks.require(checks.findings(checks.stage1, config))
+            checks.require(checks.stage1, config)
     with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         if process.is_rank():
             return train(config)

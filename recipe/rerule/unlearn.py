@@ -46,7 +46,7 @@ def _check_and_run(config: DictConfig) -> None:
     with io.one_line(ValueError, code=2):
         checks.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
         if not process.is_rank():
-            checks.require(checks.findings(checks.unlearn, config))
+            checks.require(checks.unlearn, config)
     with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         if process.is_rank():
             return train(config)

@@ -115,7 +115,7 @@ def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
     pauses.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     monkeypatch.setenv("RERULE_PAUSES", str(pauses))
-    more = "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,pauses]"
+    more = "actor_rollout_ref.model.external_lib=[recipe.rerule.training.agent_loop,pauses]"
     arguments = stage2(micro_world, run_folder, "save.minutes=0.001", "trainer.resume_mode=auto", more)
     newest = 0
     for phase, killed, named in DEATHS:

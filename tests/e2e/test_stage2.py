@@ -51,7 +51,7 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
         f"trainer.save_freq={SAVED} trainer.test_freq={SAVED} trainer.val_before_train=true "
         f"trainer.resume_mode=auto trainer.max_actor_ckpt_to_keep=1 "
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE} "
-        "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,rank_rows] "
+        "actor_rollout_ref.model.external_lib=[recipe.rerule.training.agent_loop,rank_rows] "
         "replay.groups_per_update=5 health.stop_after=2"
     )
     arguments = stage2_arguments(micro_world, run_folder, *more.split(), PARITY)

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row, write_rows, write_sft_rows
+from recipe.rerule import io
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import checkpoints, run_folder
 from tests import document_programs, made_models
@@ -83,8 +84,13 @@ def findings(
         value = values[key]
         file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
         OmegaConf.update(config, key, file, merge=False, force_add=True)
-    found = list(checks.findings(CHECKS[group], config))
-    return [one.line for one in found if one.is_error], [one.line for one in found if not one.is_error]
+    errors, warnings = list[str](), list[str]()
+    try:
+        for line in CHECKS[group](config):
+            warnings.append(line)
+    except (ValueError, OSError) as error:
+        errors.append(io.describe(error))
+    return errors, warnings
 
 
 def put_model(folder: Path) -> None:

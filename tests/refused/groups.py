@@ -223,7 +223,7 @@ def parquet_rows(case: Case, place: Place) -> Ended:
     config.data.train_files, config.data.val_files = train, val or None
     config.trainer.default_local_dir = str(place.here / "run")
     check = configurations.CHECKS[case.group]
-    return place.tried(lambda: checks.require(checks.findings(check, config)))
+    return place.tried(lambda: checks.require(check, config))
 
 
 def _files(folder: Path, name: str, contents: list[bytes | int], train: list[str]) -> list[str]:
@@ -257,7 +257,7 @@ def tokenizer(case: Case, place: Place) -> Ended:
     config = configurations.composed(configurations.UNLEARN, folder, "method=rejection_steering")
     config.data.alternate, config.model.path = f"{folder}/SFT", str(model)
     config.trainer.default_local_dir = str(place.here / "unlearned")
-    unlearned = place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
+    unlearned = place.tried(lambda: checks.require(checks.unlearn, config))
     ended = _together(*_stages(place, model, place.here / "run"), unlearned)
     assert not (place.here / "model" / "executed").exists()
     return ended
@@ -312,7 +312,7 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
         config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
         config.trainer.resume_from_path = f"{folder}/global_step_3" if mode == "resume_path" else None
         check = configurations.CHECKS[group]
-        yield place.tried(lambda: checks.require(checks.findings(check, config)))  # noqa: B023
+        yield place.tried(lambda: checks.require(check, config))  # noqa: B023
 
 
 def _together(*ended: Ended) -> Ended:

@@ -28,7 +28,6 @@ from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training import fsdp2, worker
 from recipe.rerule.training.worker import (
     ReplayUpdate,
-    _reduced,
     _replay_metrics,
     is_one_micro_batch,
     micro_batch_size,
@@ -172,10 +171,14 @@ def summed(*values: float) -> Metric:
 
 
 def test_metrics_of_ranks_and_micro_batches_are_reduced() -> None:
-    numbers = [_reduced(value) for value in (2.5, [1.0, 2.0], [[1.0, 2.0], [6.0]])]
-    assert numbers == [2.5, 1.5, 3.0]
-    assert _reduced(summed(1.0, 2.0)) == 3.0
-    assert _reduced([summed(1.0, 2.0), summed(3.0, 4.0)]) == 5.0
+    names = ("replay/pg_loss", "replay/pg_signal_squared", "replay/kl_loss")
+    one = {**dict.fromkeys(names, summed(1.0, 3.0)), "grad_norm": 2.5}
+    found = _replay_metrics(one, use_kl=True)
+    assert found == {
+        "replay/pg_loss": 4.0, "replay/pg_signal_norm": 2.0, "replay/kl_loss": 4.0, "replay/grad_norm": 2.5
+    }  # fmt: skip
+    several = {**{name: [summed(1.0, 3.0), summed(2.0, 6.0)] for name in names}, "grad_norm": 2.5}
+    assert _replay_metrics(several, use_kl=False)["replay/pg_loss"] == 6.0  # verl's mean over ranks
 
 
 @pytest.mark.full  # importing vllm takes long

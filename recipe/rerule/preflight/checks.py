@@ -7,8 +7,7 @@ builds on it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,7 +16,7 @@ from recipe.rerule import io, schema
 from recipe.rerule.preflight import disk, divisions, installation, models, rows, settings, unlearning
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
-from recipe.rerule.schema import listed, plain, refuse
+from recipe.rerule.schema import SettingsError, listed, plain, refuse
 from recipe.rerule.training import cluster, learning, memory
 from recipe.rerule.unlearning import identity
 from recipe.rerule.unlearning.method import Method
@@ -32,28 +31,16 @@ _IN_HOME = (
 """Settings whose ~ is the home folder; verl would take it for a part of a name."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong, in one line that says what to do; what is no error is allowed, but hardly meant."""
+def require(check: Callable[[DictConfig], Iterator[str]], config: DictConfig) -> None:
+    """Let one of the checks below look at a resolved configuration, and print its warnings on stderr.
 
-    line: str
-    is_error: bool
-
-
-def findings(check: Callable[[DictConfig], Iterator[str]], config: DictConfig) -> Iterator[Finding]:
-    """What one of the checks below finds in a resolved configuration; an error is the last finding."""
+    Raises SettingsError with the line of the first error.
+    """
     try:
         for line in check(config):
-            yield Finding(line, False)
+            io.warn(line)
     except (ValueError, OSError) as error:
-        yield Finding(io.describe(error), True)
-
-
-def require(found: Iterable[Finding]) -> None:
-    """Print warnings on stderr. Raises SettingsError with the line of an error."""
-    for finding in found:
-        refuse(finding.is_error, finding.line)
-        io.warn(finding.line)
+        raise SettingsError(io.describe(error)) from None
 
 
 def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:

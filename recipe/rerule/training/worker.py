@@ -7,7 +7,6 @@ import functools
 import os
 import re
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import torch
@@ -277,22 +276,15 @@ def _squared_signal(policy_gradient: torch.Tensor, log_probs: torch.Tensor, dp_s
 
 
 def _replay_metrics(output: dict[str, Any], use_kl: bool) -> dict[str, float]:
-    """verl's training output as replay/... metrics; values come per rank and micro-batch."""
-    flat = {name: _reduced(value) for name, value in output.items()}
+    """verl's training output as replay/... metrics; where there are several ranks, a `Metric` of each."""
+
+    def summed(name: str) -> float:
+        found = output[name]
+        return float(Metric.aggregate_dp(found) if isinstance(found, list) else found.aggregate())
+
     metrics = {
-        "replay/pg_loss": flat["replay/pg_loss"],
-        "replay/pg_signal_norm": flat["replay/pg_signal_squared"] ** 0.5,
-        "replay/grad_norm": flat["grad_norm"],
+        "replay/pg_loss": summed("replay/pg_loss"),
+        "replay/pg_signal_norm": summed("replay/pg_signal_squared") ** 0.5,
+        "replay/grad_norm": float(output["grad_norm"]),
     }
-    return metrics | ({"replay/kl_loss": flat["replay/kl_loss"]} if use_kl else {})
-
-
-def _reduced(value: Any) -> float:
-    if isinstance(value, Metric):
-        return float(value.aggregate())
-    if isinstance(value, list):
-        if value and isinstance(value[0], Metric):
-            return float(Metric.aggregate_dp(value))
-        values = list(chain.from_iterable(v if isinstance(v, list) else [v] for v in value))
-        return float(sum(values) / len(values))
-    return float(value)
+    return metrics | ({"replay/kl_loss": summed("replay/kl_loss")} if use_kl else {})

@@ -8,7 +8,7 @@ with its partners of the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -105,11 +105,8 @@ class Method:
     def of(cls, section: Mapping[str, Any]) -> Method:
         """The method of a section whose values are of the declared kinds.
 
-        Raises ValueError: naming the key that is unknown, or that another one needs or forbids.
+        Raises ValueError: naming the key that another one needs or forbids.
         """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(section) - known):
-            raise ValueError(f"method.{unknown[0]} is no setting; the keys are {', '.join(sorted(known))}")
         method = cls(**section)
         method._check()
         return method
