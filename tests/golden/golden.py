@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,19 +99,22 @@ def _same(kept: Any, found: Any, relative: float, absolute: float) -> bool:
 
 
 def _text(value: Any, indent: str = "") -> str:
-    """JSON that a person can read: what fits into a line is one."""
+    """JSON that a person can read: what fits into a line is one, and short values stand side by side."""
     whole = json.dumps(value, ensure_ascii=False)
     if len(indent) + len(whole) <= WIDTH or not isinstance(value, dict | list):
         return whole
-    within = f"{indent} "
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_text(one, within)}" for key, one in value.items()]
-    elif any(isinstance(one, dict | list) or " " in str(one) for one in value):
-        parts = [_text(one, within) for one in value]
-    else:
-        parts = [
-            line.rstrip(",")
-            for line in textwrap.wrap(whole[1:-1], WIDTH - len(within), break_long_words=False)
-        ]
+    within, parts, beside = f"{indent} ", list[str](), False
+    of_dict = isinstance(value, dict)
+    for key, one in value.items() if of_dict else enumerate(value):
+        part = _text(one, within)
+        # Sentences, dictionaries and what a dictionary has in lists get lines of their own.
+        short = "\n" not in part and not isinstance(one, dict | list if of_dict else dict)
+        short = short and (of_dict or " " not in str(one) or not isinstance(one, str))
+        part = f"{json.dumps(key, ensure_ascii=False)}: {part}" if of_dict else part
+        if beside and short and len(f"{within}{parts[-1]}, {part},") <= WIDTH:
+            parts[-1] += f", {part}"
+        else:
+            parts.append(part)
+        beside = short
     opened, closed = "{}" if isinstance(value, dict) else "[]"
     return f"{opened}\n" + ",\n".join(f"{within}{part}" for part in parts) + f"\n{indent}{closed}"
