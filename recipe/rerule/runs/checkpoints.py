@@ -109,7 +109,7 @@ def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     record = {"format_version": FORMAT_VERSION, "step": step, "files": sizes}
     record |= {"interim": True} if interim else {}
     io.write(folder / MARKER_FILE, json.dumps(record).encode())
-    io.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
+    _set_tracker(run_folder, step)
 
 
 def keep(run_folder: str | Path, limit: int) -> None:
@@ -118,10 +118,8 @@ def keep(run_folder: str | Path, limit: int) -> None:
     Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
     are folders that hold a file which no run wrote.
 
-    Raises ValueError: `limit` is below 1.
+    limit: at least 1.
     """
-    if limit < 1:
-        raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
     _remove_all(run_folder, _complete(run_folder)[:-limit])
 
 
@@ -204,19 +202,14 @@ def prepare_resume(run_folder: str | Path) -> tuple[int | None, str | None]:
 
     verl follows the tracker, which is rewritten to that step; without such a checkpoint it is removed, and
     verl starts from the beginning. Returns the step, None without one, and one line for the user, None where
-    the newest folder and the tracker could be used.
+    the newest folder could be used.
     """
-    step, fault = newest_complete(run_folder), None
-    if steps := _steps(run_folder):
-        newest = step_folder(run_folder, steps[-1])
-        if (reason := problem(newest)) is not None:
-            fault = f"checkpoint {newest} is incomplete: {reason}"
-    fault = fault or _tracker_fault(Path(run_folder), step)
-    _set_tracker(Path(run_folder), step)
-    if fault is None:
+    step, steps = newest_complete(run_folder), _steps(run_folder)
+    _set_tracker(run_folder, step)
+    if not steps or (reason := problem(newest := step_folder(run_folder, steps[-1]))) is None:
         return step, None
     start = "starting from the beginning" if step is None else f"going on from global_step_{step}"
-    return step, f"{fault}; {start}"
+    return step, f"checkpoint {newest} is incomplete: {reason}; {start}"
 
 
 def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
@@ -227,7 +220,7 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     Raises ValueError: as ``check_resume_from``.
     """
     check_resume_from(run_folder, checkpoint)
-    _set_tracker(Path(run_folder), newest_complete(run_folder))
+    _set_tracker(run_folder, newest_complete(run_folder))
 
 
 def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
@@ -362,19 +355,11 @@ def _require_rank_files(folder: Path) -> None:
         time.sleep(1.0)
 
 
-def _tracker_fault(run_folder: Path, step: int | None) -> str | None:
-    tracker = run_folder / TRACKER_FILE
-    if not tracker.is_file():
-        return None if step is None else f"{tracker} is missing"
-    text = tracker.read_text(encoding="utf-8", errors="replace")
-    return None if text == str(step) else f"{tracker} says {text[:20]!r}"
-
-
-def _set_tracker(run_folder: Path, step: int | None) -> None:
-    tracker = run_folder / TRACKER_FILE
+def _set_tracker(run_folder: str | Path, step: int | None) -> None:
+    tracker = Path(run_folder) / TRACKER_FILE
     if step is None:
         tracker.unlink(missing_ok=True)
-    elif _tracker_fault(run_folder, step) is not None:
+    else:
         io.write(tracker, str(step).encode())
 
 

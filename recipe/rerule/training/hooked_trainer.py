@@ -48,10 +48,6 @@ class HookedTrainer(SavedRun):
         health: what decides whether the run goes well.
     """
 
-    actor_rollout_wg: Any
-    checkpoint_manager: Any
-    val_dataloader: Any
-
     def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay_config = replay_config

@@ -21,26 +21,9 @@ LOADER_FILE = "data.pt"
 
 if TYPE_CHECKING:
     from torchdata.stateful_dataloader import StatefulDataLoader
-
-    class _Trainer:
-        """What a trainer of verl has and does."""
-
-        config: Any
-        tokenizer: Any
-        global_steps: int
-        total_training_steps: int
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def fit(self, *args: Any) -> None: ...
-        def _save_checkpoint(self) -> None: ...
-        def _load_checkpoint(self) -> None: ...
-        def _validate(self, *args: Any, **kwargs: Any) -> Any: ...
-        def _val_metrics_update(self, *args: Any, **kwargs: Any) -> Any: ...
-        def _keep_metrics(self) -> None:
-            """ReRULE's: put the step's metrics on the disk before its checkpoint; verl logs them later."""
-
+    from verl.trainer.ppo.ray_trainer import RayPPOTrainer as _Trainer
 else:
-    _Trainer = object
+    _Trainer = object  # the trainer of verl stands behind `SavedRun` among the bases
 
 
 class SavedRun(_Trainer):
@@ -53,6 +36,10 @@ class SavedRun(_Trainer):
 
     replay: Replay | None
     replay_config: ReplayConfig
+    # verl's, which are also set here.
+    total_training_steps: int
+    train_dataloader: Any
+    val_dataloader: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -91,6 +78,9 @@ class SavedRun(_Trainer):
                 "step, which saves the model, never came; raise trainer.total_epochs, or lower "
                 "trainer.total_training_steps"
             )
+
+    def _keep_metrics(self) -> None:
+        """Put the step's metrics on the disk before its checkpoint; verl logs them later."""
 
     def _restore_order(self, folder: Path) -> None:
         """Restore of the prompts' order what verl's own loading of a checkpoint does not."""

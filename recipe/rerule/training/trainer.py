@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
@@ -23,8 +22,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
     `fit()` calls `_update_actor` once a step, before the checkpoint and before the weights go to the rollout
     engine, so both see the model after the last update of the step.
     """
-
-    train_dataloader: Any
 
     def init_workers(self) -> None:
         """verl's; each rank must then get as many of the drawn groups."""

@@ -33,8 +33,6 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
     so both see the model after the last update of the step.
     """
 
-    train_dataloader: Any
-
     def __init__(self, *, config: Any, replay_config: ReplayConfig) -> None:
         super().__init__(config=config, replay_config=replay_config)
         self.replay_buffer.poll_interval = POLL_SECONDS
