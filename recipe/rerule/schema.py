@@ -140,6 +140,13 @@ def about(kind: Any, description: str) -> Any:
     return Annotated[kind, Field(description=description)]
 
 
+def _only(value: Any) -> Any:
+    """The value of a setting with which verl can do more than unlearning can."""
+    kind = None if value is None else Literal[value]
+    text = {None: "null", False: "false"}.get(value, value)
+    return Annotated[kind, Field(title=f"{text}, since unlearning has no other")]
+
+
 def _each(section: str, kind: Any, *names: str) -> dict[str, Any]:
     """Settings of one kind."""
     return {f"{section}.{name}": kind for name in names}
@@ -530,6 +537,11 @@ UNLEARN: Table = _adapters(
         **_model("model"),
         "data.max_length": about(Tokens, "the most tokens of prompt and answer"),
         **_SFT,
+        # What verl has and the losses cannot work with.
+        **dict.fromkeys(("model.use_fused_kernels", "engine.pad_to_length"), _only(False)),
+        **dict.fromkeys(("model.lora_adapter_path", "data.train_files", "data.val_files"), _only(None)),
+        **dict.fromkeys(("data.train_max_samples", "trainer.test_freq"), _only(-1)),
+        "data.pad_mode": _only("no_padding"),
     }
 )
 

@@ -19,18 +19,6 @@ from recipe.rerule.unlearning.method import SIDES, Method
 from reward.refusal import is_refusal
 from reward.thoughts import split_thought
 
-_UNSUPPORTED = {
-    "model.use_fused_kernels": False,
-    "engine.pad_to_length": False,
-    "model.lora_adapter_path": None,
-    "data.pad_mode": "no_padding",
-    "data.train_files": None,
-    "data.train_max_samples": -1,
-    "data.val_files": None,
-    "trainer.test_freq": -1,
-}
-"""What verl has and the losses cannot work with, with the value that it must keep."""
-
 
 def require_method(config: DictConfig) -> None:
     """Refuse a configuration in which no method was chosen."""
@@ -44,12 +32,6 @@ def require_method(config: DictConfig) -> None:
 def check_settings(config: DictConfig) -> None:
     """Refuse settings that do not fit together, and a step that ranks cannot share. Raises SettingsError."""
     settings.check_thinking(config.data)
-    for key, wanted in _UNSUPPORTED.items():
-        value = OmegaConf.select(config, key)
-        refuse(
-            value != wanted,
-            f"{key} is {shown(value)}, which unlearning does not support; set it to {shown(wanted)}",
-        )
     settings.check_adapter(config.model, "model")
     divisions.share_batch(config)
 

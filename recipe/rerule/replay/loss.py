@@ -216,14 +216,11 @@ class ReplayLoss(NamedTuple):
     kl: Tensor
 
 
-def k3(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """Schulman's low-variance KL(pi_theta || pi_ref) of each token: exp(d) - d - 1, d = ref - log pi."""
-    difference = ref_log_probs - log_probs
-    return difference.exp() - difference - 1
-
-
 def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """verl's `low_var_kl` of each token: `k3` of a limited log ratio, bounded by MAX_KL."""
+    """verl's `low_var_kl` of each token: Schulman's k3 of KL(pi_theta || pi_ref), bounded by MAX_KL.
+
+    That is exp(d) - d - 1 with the limited log ratio d = ref - log pi.
+    """
     difference = _limited(ref_log_probs - log_probs)  # without it, the gradient of a large one is NaN
     return (difference.exp() - difference - 1).clamp(max=MAX_KL)
 
@@ -236,7 +233,7 @@ def replay_loss(
     aggregate: Aggregate,
     ref_log_probs: Tensor | None = None,
     kl_coef: float = 0.0,
-    kl: Divergence = k3,
+    kl: Divergence = low_var_kl,
 ) -> ReplayLoss:
     """Loss whose gradient is -rho~ A grad log pi, aggregated, plus that of the KL term.
 

@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 Conjugate = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
-_DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
+DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
     {
         "pearson": (lambda v: v, lambda u: u.square() / 4 + u),
         "kl": (lambda v: v, lambda u: (u - 1).exp()),
@@ -26,11 +26,6 @@ _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
     }
 )
 """Of each f-divergence: the activation g, and the conjugate f* that is applied to g."""
-
-DIVERGENCES: tuple[str, ...] = tuple(_DIVERGENCES)
-"""Names that `flat` knows."""
-LABELS = ("argmax", "soft")
-"""The token with the highest generic logit, as in the paper of `whp`; or their whole softmax."""
 
 
 def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -206,7 +201,7 @@ def loss_by_position(generic: Tensor, logits: Tensor, labels: str) -> Tensor:
     Args:
         generic: [..., V], as of `generic_logits`; no gradient flows into them.
         logits: [..., V], of the model that is trained.
-        labels: one of LABELS.
+        labels: "argmax", the token with the highest generic logit, as in the paper; or "soft", the softmax.
     """
     generic, log_probs = generic.detach(), logits.log_softmax(-1)
     if labels == "argmax":
@@ -267,9 +262,9 @@ def flat(chosen_probability: Tensor, rejected_probability: Tensor, divergence: s
     Args:
         chosen_probability: [rows], P_e: the mean probability of the template answer's tokens.
         rejected_probability: [rows], P_f: the same of the answer to forget.
-        divergence: one of DIVERGENCES.
+        divergence: the name of an f-divergence.
     """
-    activation, conjugate = _DIVERGENCES[divergence]
+    activation, conjugate = DIVERGENCES[divergence]
     return (conjugate(activation(rejected_probability)) - activation(chosen_probability)).mean()
 
 
