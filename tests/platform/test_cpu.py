@@ -33,7 +33,7 @@ print(json.dumps([registered, get_platform().device_name, vllm and vllm.split("+
     ("asked", "found"),
     [
         # Without a request verl goes on falling back to nvidia, as on the head node of a GPU cluster.
-        ({}, [True, "cuda", None, False]),
+        pytest.param({}, [True, "cuda", None, False], marks=pytest.mark.full),  # importing verl takes long
         ({"VERL_PLATFORM": "cpu"}, [True, "cpu", "cpu", True]),
     ],
 )

@@ -84,6 +84,7 @@ def faults(*paths: Path, options: tuple[str, ...] = ("platform=gpu",)) -> list[s
     return [line.removeprefix("error: ") for line in found]
 
 
+@pytest.mark.full  # `make setup` has looked at it too, and importing vLLM takes long
 def test_what_make_setup_installs_is_right() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "recipe.rerule.check", "install"], cwd=ROOT, capture_output=True, text=True
