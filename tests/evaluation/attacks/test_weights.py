@@ -157,7 +157,7 @@ def test_the_direction_is_that_of_the_last_tokens_of_training_prompts(folder, tm
     with pytest.raises(ValueError, match="there are 3 prompts to forget and 8 to retain that are no"):
         attack.changes(few, attack.options("quick"))
     model, tokenizer = plain_model(folder), AutoTokenizer.from_pretrained(folder)
-    found = prompt_states(model, tokenizer, train[:3], batch_size=2)
+    found = prompt_states(model, tokenizer, train[:3])
     for one, state in zip(train[:3], found, strict=True):
         ids = tokenizer.apply_chat_template(one.messages, add_generation_prompt=True, return_tensors="pt")
         kept = model(ids["input_ids"], output_hidden_states=True).hidden_states

@@ -128,7 +128,6 @@ def test_prompts_share_no_random_numbers_and_models_and_counts_share_them():
     ("requests", "message"),
     [
         ([], "no requests"),
-        ([GENERATION, LIKELIHOOD], "request q7: 2 requests have this id"),
         ([replace(LIKELIHOOD, answer="")], "request q7: the answer to measure is empty"),
         ([replace(GENERATION, max_tokens=0)], "request q7: max_tokens is 0"),
         ([replace(GENERATION, prompt=START)], "request q7: the prompt is empty"),

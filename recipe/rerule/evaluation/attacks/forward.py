@@ -30,6 +30,8 @@ from recipe.rerule.evaluation.metrics import right_answer
 from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
+BATCH = 8
+"""Texts in one forward pass."""
 _LAYERS, _NORMS = ("layers", "h"), ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
 
@@ -79,8 +81,8 @@ def asked_piece(tokenizer: Any, prompt: PromptText, answer: str) -> Piece:
     return Piece(encoded.ids[:-1], encoded.answer_start, answer)
 
 
-def batches(model: Any, pieces: Sequence[Piece], size: int) -> Iterator[Sequence[Piece]]:
-    """The pieces in batches of at most `size`, for a model in evaluation mode.
+def batches(model: Any, pieces: Sequence[Piece], size: int | None = None) -> Iterator[Sequence[Piece]]:
+    """The pieces in batches of at most `size` (BATCH where None), for a model in evaluation mode.
 
     Raises ValueError naming a piece (from 0) that has no scored token, or is too long for the model.
     """
@@ -91,6 +93,7 @@ def batches(model: Any, pieces: Sequence[Piece], size: int) -> Iterator[Sequence
         if longest is not None and len(piece.ids) > longest:
             raise ValueError(f"text {number} has {len(piece.ids)} tokens; the model takes {longest}")
     model.eval()
+    size = size or BATCH
     for first in range(0, len(pieces), size):
         yield pieces[first : first + size]
 
@@ -128,7 +131,7 @@ def decoder_of(model: Any) -> Decoder:
     return Decoder(layers, norm, head)
 
 
-def states(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[Tensor]:
+def states(model: Any, pieces: Sequence[Piece]) -> list[Tensor]:
     """The states of each piece's scored tokens behind every layer: [layers, scored tokens, hidden size].
 
     They are on the CPU, in the model's dtype. Raises ValueError as `decoder_of` and `batches`.
@@ -136,7 +139,7 @@ def states(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[Ten
     layers = decoder_of(model).layers
     found: list[Tensor] = []
     with torch.no_grad(), Progress("hidden states", len(pieces), "texts") as progress:
-        for batch in batches(model, pieces, batch_size):
+        for batch in batches(model, pieces):
             outputs: dict[int, Tensor] = {}
             with hooked(layers, outputs.__setitem__):
                 list(right_logits(model, batch))  # a pass, of which the logits are not needed

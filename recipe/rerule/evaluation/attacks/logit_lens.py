@@ -50,8 +50,6 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece]) -> Tensor:
     output layer do, as with capped or scaled logits.
     """
     check_alike(reader, source)
-    if not pieces:
-        return torch.zeros(0, 0, dtype=torch.float64)
     read = _read(reader, pieces[0], states(reader, pieces[:1])[0])[-1]
     own = mean_log_probs(reader, pieces[:1])[0]
     if not abs(float(read - own)) <= _NEAR * max(1.0, abs(float(own))):

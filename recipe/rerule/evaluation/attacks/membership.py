@@ -57,8 +57,6 @@ from recipe.rerule.training.prompts import prompt_ids
 
 FEWEST_TEXTS = 2
 """Of each set: an AUC of single texts says nothing."""
-_BATCH = 8
-"""Texts in one forward pass."""
 _POSITIONS = 64
 """Positions whose distributions are in memory in float64 at a time."""
 _ROUNDING = 1e-12
@@ -92,7 +90,7 @@ def token_scores(model: Any, pieces: Sequence[Piece]) -> list[TokenScores]:
     """
     found: list[TokenScores] = []
     with torch.no_grad(), Progress("likelihood", len(pieces), "texts") as progress:
-        for batch in batches(model, pieces, _BATCH):
+        for batch in batches(model, pieces):
             for piece, logits in zip(batch, right_logits(model, batch), strict=True):
                 right = piece.right.to(logits.device)
                 parts = zip(logits.split(_POSITIONS), right.split(_POSITIONS), strict=True)

@@ -56,7 +56,7 @@ _READS = re.compile(
 )
 
 
-def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_size: int = 8) -> Tensor:
+def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe]) -> Tensor:
     """The states of each prompt's last token behind every layer: [prompts, layers, hidden size], float64.
 
     Raises ValueError and jinja2.TemplateError as `states` and `prompt_ids`.
@@ -67,7 +67,7 @@ def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_si
         Piece([*ids, ids[-1]], len(ids), one.messages[-1]["content"])
         for ids, one in zip(encoded, prompts, strict=True)
     ]
-    return torch.stack([kept[:, -1].double() for kept in states(model, pieces, batch_size)])
+    return torch.stack([kept[:, -1].double() for kept in states(model, pieces)])
 
 
 def refusal_direction(forget: Tensor, retain: Tensor) -> Tensor:

@@ -40,9 +40,7 @@ THRESHOLD = 0.05
 """Smallest drop, in nats, of a layer that carries a fact."""
 
 
-def patched_log_probs(
-    model: Any, pieces: Sequence[Piece], layer: int, values: Sequence[Tensor], batch_size: int = 8
-) -> Tensor:
+def patched_log_probs(model: Any, pieces: Sequence[Piece], layer: int, values: Sequence[Tensor]) -> Tensor:
     """Mean log-probabilities while the states of the scored tokens behind one layer are replaced: [pieces].
 
     Args:
@@ -52,7 +50,7 @@ def patched_log_probs(
     Raises ValueError as `decoder_of` and `batches`.
     """
     given, found = iter(values), []
-    for batch in batches(model, pieces, batch_size):
+    for batch in batches(model, pieces):
 
         def replace(_: int, output: Tensor, batch: Sequence[Piece] = batch) -> Tensor:
             changed = output.clone()
@@ -65,7 +63,7 @@ def patched_log_probs(
     return torch.cat(found)
 
 
-def drops(original: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8) -> Tensor:
+def drops(original: Any, source: Any, pieces: Sequence[Piece]) -> Tensor:
     """D of each piece and layer: [pieces, layers], in nats, float64.
 
     Args:
@@ -75,13 +73,13 @@ def drops(original: Any, source: Any, pieces: Sequence[Piece], batch_size: int =
     Raises ValueError as `check_alike` and `batches`.
     """
     check_alike(original, source)
-    kept = states(source, pieces, batch_size)
-    before = torch.cat([mean_log_probs(original, batch) for batch in batches(original, pieces, batch_size)])
+    kept = states(source, pieces)
+    before = torch.cat([mean_log_probs(original, batch) for batch in batches(original, pieces)])
     layers, found = len(kept[0]), []
     with Progress("patching", layers, "layers") as progress:
         for layer in range(layers):
             values = [one[layer] for one in kept]
-            found.append(before - patched_log_probs(original, pieces, layer, values, batch_size))
+            found.append(before - patched_log_probs(original, pieces, layer, values))
             progress.advance()
     return torch.stack(found, -1)
 

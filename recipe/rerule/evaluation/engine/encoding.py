@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -116,13 +115,10 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
 def check_requests(requests: Sequence[Request]) -> None:
     """Refuse what can be seen without a model. Raises RequestError.
 
-    Refused are no requests at all, an id that occurs twice, an empty answer and a bad limit.
+    Refused are no requests at all, an empty answer and a bad limit.
     """
     if not requests:
         raise RequestError("there are no requests: nothing to ask the models")
-    ((name, count),) = Counter(request.id for request in requests).most_common(1)
-    if count > 1:
-        raise RequestError(f"request {name}: {count} requests have this id")
     for request in requests:
         if isinstance(request, Likelihood) and not request.answer:
             raise RequestError(f"request {request.id}: the answer to measure is empty")

@@ -23,10 +23,10 @@ from typing import Any
 from tqdm import tqdm
 
 from recipe.rerule.evaluation.engine.answers import ANSWERS, Kept, answer_of, digest, identity_of
-from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, check_requests, encode
+from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
 from recipe.rerule.evaluation.engine.requests import Answers, Request
-from recipe.rerule.process import Started, scratch_environment, scratch_folder
+from recipe.rerule.process import Started, positive, scratch_environment, scratch_folder
 
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
@@ -69,10 +69,6 @@ class Decoding:
 
     def __post_init__(self) -> None:
         share, size = self.gpu_memory_utilization, self.tensor_parallel_size
-        if size < 1:
-            raise ValueError(f"--tensor-parallel-size is {size}; give a number of GPUs")
-        if self.engines < 1:
-            raise ValueError(f"--engines is {self.engines}; give a number above 0")
         if share is not None and not 0 < share <= 1:
             raise ValueError(f"--gpu-memory-utilization is {share:g}; give a share above 0, at most 1")
         if self.platform == "cpu" and (max(size, self.engines) > 1 or share is not None or self.cuda_graphs):
@@ -138,7 +134,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="dtype in which all models of the table compute (default: bfloat16, on cpu float32)",
     )  # fmt: skip
     parser.add_argument(
-        "--tensor-parallel-size", type=int, default=1, metavar="N",
+        "--tensor-parallel-size", type=positive, default=1, metavar="N",
         help="GPUs that one model is divided over (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -146,7 +142,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of each GPU's memory that vLLM takes (default: vLLM's own)",
     )  # fmt: skip
     parser.add_argument(
-        "--engines", type=int, default=1, metavar="N",
+        "--engines", type=positive, default=1, metavar="N",
         help="vLLM processes that share the questions, each on GPUs of its own (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -216,7 +212,6 @@ def run_each(
     """
     together: dict[str, Request] = {}
     for of_model in {id(own): own for _, own in asked}.values():
-        check_requests(of_model)
         for request in of_model:
             if together.setdefault(request.id, request) != request:
                 raise RequestError(f"request {request.id}: two different requests have this id")

@@ -21,6 +21,7 @@ from recipe.rerule.evaluation.engine.requests import Answers, Generation, Reques
 from recipe.rerule.evaluation.registry import Column, Option, PublishedFigures, Row
 from recipe.rerule.evaluation.summary import Samples, Statistic
 from recipe.rerule.evaluation.tasks.tofu import PREFIXES, Tofu, part
+from recipe.rerule.process import positive
 
 if TYPE_CHECKING:
     from recipe.rerule.evaluation.probes import Probe
@@ -76,7 +77,7 @@ class RTofu(Tofu):
     score_legend = ""
     options = (
         Option("prompts", choices=tuple(MODES)),
-        Option("max_tokens", f"default {MAX_TOKENS}, thoughts included", int, "N"),
+        Option("max_tokens", f"default {MAX_TOKENS}, thoughts included", positive, "N"),
     )
     log_file = ""
     log_endings = ()
@@ -92,11 +93,9 @@ class RTofu(Tofu):
     begun = OPEN
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts and --max-tokens say. Raises ValueError for a limit below 1."""
+        """As --prompts and --max-tokens say."""
         self.begun = MODES[options.prompts]
         self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
-        if self.max_tokens < 1:
-            raise ValueError(f"--max-tokens is {self.max_tokens}; it must be at least 1")
         self.settings = {"prompts": options.prompts, "max_tokens": self.max_tokens}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText, Request
 from recipe.rerule.evaluation.registry import Benchmark, Column, Option, Recovery
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
+from recipe.rerule.process import positive
 
 if TYPE_CHECKING:
     from recipe.rerule.evaluation.probes import Probe
@@ -55,7 +56,7 @@ class Recall(Benchmark):
         Option(
             "max_tokens",
             f"most new tokens a response (default: {MAX_TOKENS}); other benchmarks have fixed numbers",
-            int,
+            positive,
             "N",
         ),
         Option("convention", "ROUGE-L convention, see reward/rouge.py", choices=CONVENTIONS),
@@ -67,11 +68,9 @@ class Recall(Benchmark):
     max_tokens = MAX_TOKENS
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --max-tokens and --convention say. Raises ValueError for a limit below 1."""
+        """As --max-tokens and --convention say."""
         self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
         self.convention = options.convention
-        if self.max_tokens < 1:
-            raise ValueError(f"--max-tokens is {self.max_tokens}; it must be at least 1")
         self.settings = {"max_tokens": self.max_tokens, "stop": "raw probes: at the first newline"}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
