@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from recipe.rerule import schema
 from recipe.rerule.evaluation.registry import published
 from recipe.rerule.preflight import disk
-from recipe.rerule.training import entry, learning, memory, sizes
+from recipe.rerule.training import entry, memory, sizes
 from recipe.rerule.unlearning.method import Method
 
 COMMANDS = {
@@ -100,7 +100,7 @@ def written(config: DictConfig) -> disk.Checkpoints | None:
     if config.trainer.save_freq in AT_THE_END:
         return disk.of_run(config, steps=2)  # or any other number above one
     try:
-        return disk.of_run(config, config.trainer.total_training_steps or learning.planned_steps(config))
+        return disk.of_run(config, config.trainer.total_training_steps or sizes.planned_steps(config))
     except ValueError:  # rows that are not made yet
         return None
 

@@ -17,13 +17,11 @@ from recipe.rerule.preflight import disk, divisions, installation, models, rows,
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
 from recipe.rerule.schema import SettingsError, listed, plain, refuse
-from recipe.rerule.training import cluster, learning, memory
+from recipe.rerule.training import cluster, learning, memory, sizes
 from recipe.rerule.unlearning import identity
 from recipe.rerule.unlearning.method import Method
 from reward import RewardConfig
 
-_OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
-"""What stands before the reason why a size of `sizes` cannot be derived."""
 _IN_HOME = (
     *("model.path", "actor_rollout_ref.model.path", "reference.path", "reinforced.path"),
     "trainer.default_local_dir",
@@ -59,7 +57,7 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
                 OmegaConf.update(config, key, os.path.expanduser(path))
         OmegaConf.resolve(config)
     except InterpolationResolutionError as error:
-        raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
+        raise ValueError(sizes.reason(error)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)
     if require_accelerator and config.platform.name == "gpu":
         import torch

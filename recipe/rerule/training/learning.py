@@ -25,19 +25,9 @@ LEAST_REWARD_RISE, HIGH_REWARD, FEWEST_STEPS = 0.02, 0.5, 8
 
 def plan(config: DictConfig) -> str:
     """The sizes of a resolved configuration of either stage for a person."""
-    steps, batch, epochs = planned_steps(config), config.data.train_batch_size, config.trainer.total_epochs
-    return f"{steps} steps, batch {batch}, {_rows(config)} rows, at most {epochs} epochs"
-
-
-def planned_steps(config: DictConfig) -> int:
-    """Training steps of a resolved configuration of either stage."""
-    batch, trainer = config.data.train_batch_size, config.trainer
-    return sizes.steps(_rows(config), batch, trainer.total_epochs, trainer.total_training_steps)
-
-
-def _rows(config: DictConfig) -> int:
-    """The rows that are trained on."""
-    return sizes.count_rows(config.data.train_files, config.data.get("train_max_samples"))
+    steps, rows = sizes.planned_steps(config), sizes.planned_rows(config)
+    batch, epochs = config.data.train_batch_size, config.trainer.total_epochs
+    return f"{steps} steps, batch {batch}, {rows} rows, at most {epochs} epochs"
 
 
 def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:
@@ -45,7 +35,7 @@ def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:
 
     section: where the optimiser's settings stand. Of a cosine half of its peak counts on average.
     """
-    optim, count = OmegaConf.select(config, section), planned_steps(config)
+    optim, count = OmegaConf.select(config, section), sizes.planned_steps(config)
     warmup = optim.lr_warmup_steps or 0
     if warmup <= 0:
         warmup = int((optim.lr_warmup_steps_ratio or 0) * count)
@@ -66,7 +56,7 @@ def never_replays(config: DictConfig) -> Iterator[str]:
     Of a threshold that is a quantile, that share of the groups is taken to be stored; of a fixed one all, and
     of 0 none, because no mean reward is below it.
     """
-    replay, count = config.replay, planned_steps(config)
+    replay, count = config.replay, sizes.planned_steps(config)
     raise_steps = "train for more steps (trainer.total_epochs, trainer.total_training_steps)"
     shares = {"quantile": replay.threshold_quantile, "fixed": float(replay.threshold != 0)}
     share = 1.0 if replay.admission == "all" else shares.get(replay.threshold_rule, 1.0)

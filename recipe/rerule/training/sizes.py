@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from recipe.rerule.schema import shown
 
@@ -35,7 +35,7 @@ PASS_BYTES = {"cpu": 10**9, "gpu": 10 * 10**9}
 HUB_SECONDS = 10
 """How long the Hub may take to say how large a model is."""
 SMALLEST_BATCH = 8
-STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
+STAGE1_STEPS, STAGE1_WARMUP = 30, 20
 STAGE1_SAMPLINGS = 4
 STAGE1_RATE_SUMS = {2e6: 6e-3, 1.35e8: 3e-4, 1e9: 9e-5}
 """Rate times steps of stage 1 by the number of parameters. 2 million: the embedded world's 2e-4 over 30
@@ -45,7 +45,7 @@ STAGE1_LEAST_RATE = 4e-7
 STAGE2_RATES = {2e6: 1e-4, 1.35e8: 3e-5, 1e9: 2e-6}
 """Stage 2's rate by the number of parameters. 135 million: see docs/real_model.md; from a billion on:
 the paper's."""
-STAGE2_STEPS, VALIDATIONS = 40, 6
+VALIDATIONS = 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
 
@@ -74,17 +74,32 @@ def epochs(rows: int, batch: int, least_steps: int, least_epochs: int) -> int:
     return max(least_epochs, -(-least_steps // steps_per_epoch))
 
 
-def steps(rows: int, batch: int, passes: int, total: int | None = None) -> int:
-    """Steps of a run: `total` where the user gives it (trainer.total_training_steps).
+def planned_rows(config: DictConfig) -> int:
+    """Rows that a run of either stage trains on. Raises ValueError as `count_rows`."""
+    return count_rows(config.data.train_files, config.data.get("train_max_samples"))
 
-    Raises ValueError: one of the settings is no count.
+
+def planned_steps(config: DictConfig) -> int:
+    """Training steps of a run of either stage, which the user may give (trainer.total_training_steps).
+
+    Raises ValueError: one of the settings is no count, or a reason why one of them cannot be derived.
     """
+    try:
+        rows, batch, trainer = planned_rows(config), config.data.train_batch_size, config.trainer
+        passes, total = trainer.total_epochs, trainer.total_training_steps
+    except InterpolationResolutionError as error:
+        raise ValueError(reason(error)) from None
     _require_count("data.train_batch_size", batch)
     _require_count("trainer.total_epochs", passes)
     if total is None:
-        return passes * (rows // batch)
+        return int(passes * (rows // batch))
     _require_count("trainer.total_training_steps", total, ", or null (by total_epochs)")
-    return total
+    return int(total)
+
+
+def reason(error: InterpolationResolutionError) -> str:
+    """Why a size cannot be derived, without OmegaConf's words before it."""
+    return str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
 
 
 def stage1_warmup(run_steps: int) -> int:
@@ -373,7 +388,7 @@ def count_rows(files: str | Sequence[str] | None, most: object = -1) -> int:
 
 
 def register() -> None:
-    """Make ${rerule.rows:FILES,MOST}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to Hydra.
+    """Make ${rerule.rows:}, ${rerule.steps:} and the sizes known to Hydra.
 
     Importing `recipe.rerule.config` does it too.
     """
@@ -387,10 +402,10 @@ def register() -> None:
         "processor_optimizer": processor_optimizer,
         "shard_devices": shard_devices,
         "stage1_micro_batch": stage1_micro_batch,
-        "rows": count_rows,
+        "rows": lambda *, _root_: planned_rows(_root_),
         "batch_size": batch_size,
         "epochs": epochs,
-        "steps": steps,
+        "steps": lambda *, _root_: planned_steps(_root_),
         "mini_batch": mini_batch,
         "threshold_window": threshold_window,
         "times": lambda number, factor: number * factor,
