@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
+from data_prep.contract import Row
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model, train_tokenizer
-from data_prep.world.splits import make_world
+from data_prep.world.splits import World, make_world
 
 SMALL = WorldConfig(
     forget_people=1, retain_people=2, unseen_people=1, unknown_questions=20, retain_probes=9,
@@ -18,8 +19,17 @@ MICRO = WorldConfig(
 """Nine people, and a model of 0.2 M parameters that knows them somewhat."""
 
 
+def rows(world: World, split: str) -> list[Row]:
+    """The rows of "train", "val", "probe" or "sft"."""
+    made = world.benchmark
+    if split == "sft":
+        return made.sft_rows()
+    return made.rl_rows(split, made.probes if split == "probe" else getattr(made, split))
+
+
 def untrained(config: WorldConfig) -> SimpleNamespace:
-    """A world, its tokenizer and an untrained model."""
+    """A world, its rows of both stages, its tokenizer and an untrained model."""
     world = make_world(config)
     tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), config.vocab_size)
-    return SimpleNamespace(world=world, tokenizer=tokenizer, model=make_model(config, tokenizer).eval())
+    made = {"train": rows(world, "train"), "sft": rows(world, "sft"), "tokenizer": tokenizer}
+    return SimpleNamespace(world=world, model=make_model(config, tokenizer).eval(), **made)

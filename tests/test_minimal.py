@@ -166,7 +166,7 @@ def test_it_agrees_with_the_recipe(replays: bool, made: SimpleNamespace, monkeyp
     """Losses, gradients, ratios and weights of every update of a run, in float64, to 1e-6."""
     monkeypatch.setattr(minimal, "AdamW", Recording)
     monkeypatch.setattr(minimal, "reward", by_length)
-    settings, rows = Settings(**SIZES, replay=replays), made.world.train
+    settings, rows = Settings(**SIZES, replay=replays), made.train
     RECORDED.clear()
     runs = []
     for run in (train, of_the_recipe):
@@ -193,7 +193,7 @@ def test_an_epoch_shows_each_prompt_once_and_another_seed_another_order() -> Non
 
 
 def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> None:
-    rows = [made.world.train[place] for place in (0, 0, -1, -1, 3, 3)]
+    rows = [made.train[place] for place in (0, 0, -1, -1, 3, 3)]
     batch = sample(made.model, made.tokenizer, *encode(made.tokenizer, rows, "cpu"), 6, 0.7)
     padded = log_probs(made.model, batch, 0.7)
     for row, prompt in enumerate(rows):
@@ -212,12 +212,12 @@ def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) 
     sampled = torch.tensor([[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end, 7, end, 8, 9]])
     model = SimpleNamespace(generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1))
     model.generation_config = SimpleNamespace(eos_token_id=None)
-    batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.world.train[:3], "cpu"), 5, 1.0)
+    batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.train[:3], "cpu"), 5, 1.0)
     assert batch["mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
     assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
     for others in (9, [end, 9]):  # a template's end of turn
         model.generation_config.eos_token_id = others
-        batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.world.train[:3], "cpu"), 5, 1.0)
+        batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.train[:3], "cpu"), 5, 1.0)
         assert batch["responses"].tolist()[1] == [7, 8, 9, pad, pad]
 
 
@@ -225,7 +225,7 @@ def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:
     """Frequencies of the first token against its probabilities at the temperature, by a chi-squared bound."""
     torch.manual_seed(3)
     copies = 20_000
-    prompts, mask = (one.expand(copies, -1) for one in encode(made.tokenizer, made.world.train[:1], "cpu"))
+    prompts, mask = (one.expand(copies, -1) for one in encode(made.tokenizer, made.train[:1], "cpu"))
     responses = sample(made.model, made.tokenizer, prompts, mask, 1, 1.5)["responses"]
     every = torch.arange(made.model.config.vocab_size)[:, None]
     one_each = {"responses": every, "mask": torch.ones_like(every)}
@@ -239,7 +239,7 @@ def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:
 
 
 def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
-    chat = made.world.train[0]
+    chat = made.train[0]
     raw = {**chat, "extra_info": chat["extra_info"] | {"raw": True}}
     ids, mask = encode(made.tokenizer, [chat, raw], "cpu")
     alone = made.tokenizer(chat["prompt"][0]["content"], add_special_tokens=False).input_ids
@@ -251,7 +251,7 @@ def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
 def test_a_models_own_settings_do_not_bend_its_samples(made: SimpleNamespace, tmp_path: Path) -> None:
     made.model.save_pretrained(tmp_path)
     made.tokenizer.save_pretrained(tmp_path)
-    write_rows(tmp_path / "train.parquet", made.world.train)
+    write_rows(tmp_path / "train.parquet", made.train)
     bent = {"do_sample": True, "top_p": 0.01, "min_p": 1.0}
     (tmp_path / "generation_config.json").write_text(json.dumps(bent))
     given = ["--model", str(tmp_path), "--data", str(tmp_path / "train.parquet"), "--prompts", "4"]

@@ -6,7 +6,6 @@ import random
 from dataclasses import asdict, dataclass, replace
 
 from data_prep.build import refuse_probes
-from data_prep.contract import Row
 from data_prep.prompts import Benchmark, Prompt, PromptForm, make_prompt
 from data_prep.world.config import WorldConfig
 from data_prep.world.facts import Fact, draw_refusal, make_facts, make_people, make_strangers
@@ -29,19 +28,14 @@ class Question:
 
 @dataclass(frozen=True)
 class World:
-    """All rows of the benchmark, and the (prompt, answer) pairs that models learn before stage 1.
+    """The prompts of the benchmark, and the (prompt, answer) pairs that models learn before stage 1.
 
     Attributes:
-        benchmark: its prompts, of which the rows are made.
         base_pairs: of the base model.
         retain_pairs: of a model that never knew the people to be forgotten: `base_pairs` without theirs.
     """
 
     benchmark: Benchmark
-    train: list[Row]
-    val: list[Row]
-    sft: list[Row]
-    probes: list[Row]
     base_pairs: list[tuple[str, str]]
     retain_pairs: list[tuple[str, str]]
 
@@ -69,10 +63,6 @@ def make_world(config: WorldConfig) -> World:
     refuse_probes([*prompts, *benchmark.val], benchmark.probes)
     return World(
         benchmark=benchmark,
-        train=benchmark.rl_rows("train", benchmark.train),
-        val=benchmark.rl_rows("val", benchmark.val),
-        sft=benchmark.sft_rows(),
-        probes=benchmark.rl_rows("probe", benchmark.probes),
         base_pairs=[(question.prompt, question.gold) for question in questions] + unknown,
         retain_pairs=[(question.prompt, question.gold) for question in known] + unknown,
     )

@@ -41,7 +41,7 @@ from data_prep.world.stage1 import prepare, steer
 from reward.refusal import is_refusal
 from tests.data_prep.raw_files import contents
 from tests.made_models import drawn
-from tests.made_worlds import SMALL, untrained
+from tests.made_worlds import SMALL, rows, untrained
 
 FEW = {"forget_people": 2, "retain_people": 5, "unseen_people": 3, "facts_per_person": 4}
 
@@ -119,24 +119,25 @@ def subjects(rows: list[Row], section: str) -> set[str]:
 @given(seed=st.integers(0, 10_000))
 def test_the_splits_keep_apart_what_must_be_apart(seed: int) -> None:
     world = small_world(seed)
-    rows = world.train + world.val + world.probes
-    assert len({row["extra_info"]["index"] for row in rows}) == len(rows)
-    for row in rows:
+    train, val, probes, sft = (rows(world, split) for split in ("train", "val", "probe", "sft"))
+    all_rows = train + val + probes
+    assert len({row["extra_info"]["index"] for row in all_rows}) == len(all_rows)
+    for row in all_rows:
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
         assert truth["keyword"] == (info["subject"] if info["section"] == "forget" else "")
         assert (truth["golds"] == [info["subject"]]) == (info["family"] == "reverse_query")
-    assert not texts(world.probes) & (texts(world.train) | texts(world.val) | texts(world.sft))
-    assert not texts(world.val) & texts(world.train)
-    unseen = subjects(world.probes, "retain_unseen")
+    assert not texts(probes) & (texts(train) | texts(val) | texts(sft))
+    assert not texts(val) & texts(train)
+    unseen = subjects(probes, "retain_unseen")
     assert len(unseen) == 3
-    assert not unseen & {row["extra_info"]["subject"] for row in world.train + world.val + world.sft}
+    assert not unseen & {row["extra_info"]["subject"] for row in train + val + sft}
     learnt = {prompt for prompt, _ in world.base_pairs}
-    assert texts(rows) | texts(world.sft) <= learnt
+    assert texts(all_rows) | texts(sft) <= learnt
     assert len(learnt) == len(world.base_pairs)
     # The base model refuses strangers alone; one that never knew learns nothing that names the forgotten.
     known = len(world.base_pairs) - 30
     assert [is_refusal(answer) for _, answer in world.base_pairs] == [False] * known + [True] * 30
-    names = subjects(world.probes, "forget")
+    names = subjects(probes, "forget")
     assert len(names) == 2
     assert world.retain_pairs == [
         pair for pair in world.base_pairs if not any(name in text for text in pair for name in names)
@@ -147,18 +148,20 @@ def test_probes_ask_of_everybody_and_stay_where_more_are_drawn() -> None:
     """Every fact to forget is probed in every mode; an index does not depend on how many rows are drawn."""
     world = small_world()
     modes: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in world.probes:
+    probes = rows(world, "probe")
+    for row in probes:
         if row["extra_info"]["section"] == "forget":
             modes[row["extra_info"]["index"] // 100][row["extra_info"]["mode"]] += 1
     assert len(modes) == 2 * 4
     assert all(count["qa"] == 2 and count["fb"] == 2 and count["aa"] >= 4 for count in modes.values())
     for section, people in (("retain", 5), ("retain_unseen", 3)):
-        rows = [row for row in world.probes if row["extra_info"]["section"] == section]
-        assert Counter(row["extra_info"]["mode"] for row in rows) == {"qa": 20, "fb": 20, "aa": 20}
-        assert len(subjects(rows, section)) == people
+        of_section = [row for row in probes if row["extra_info"]["section"] == section]
+        assert Counter(row["extra_info"]["mode"] for row in of_section) == {"qa": 20, "fb": 20, "aa": 20}
+        assert len(subjects(of_section, section)) == people
     few, many = (
-        {row["extra_info"]["index"]: row["prompt"][0]["content"] for row in one.train + one.probes}
+        {row["extra_info"]["index"]: row["prompt"][0]["content"] for row in train_and_probes}
         for one in (small_world(probes=30), world)
+        for train_and_probes in [rows(one, "train") + rows(one, "probe")]
     )
     assert few.items() <= many.items()
 
@@ -318,5 +321,5 @@ def test_what_is_there_is_kept_and_replaced_on_request_alone(both: Path, tmp_pat
 
 def test_stage_1_teaches_the_refusals() -> None:
     made = untrained(SMALL)
-    losses = steer(made.model, made.tokenizer, made.world.sft * 4, seed=0, learning_rate=2e-2)
+    losses = steer(made.model, made.tokenizer, made.sft * 4, seed=0, learning_rate=2e-2)
     assert losses[-1] < 0.6 * losses[0]
