@@ -32,7 +32,7 @@ seed, and otherwise: not shown.
 Part 5, SEEDS[5]: verl sorts the rows of a step by their length (trainer.balance_batch), on one device too. A
 mini-batch then holds refusals or answers, and parts of many groups. Is RULE of part 3 better without this, in
 mini-batches of whole prompts? The answer is found as in part 3. If it is yes, experiment=forget and the runs
-of benchmarks.evidence, none of which counts yet, leave the sorting out.
+of benchmarks.evidence, none of which counts yet, leave the sorting out. (It was yes, and they do.)
 
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
