@@ -64,7 +64,6 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
     (run_folder / "latest_checkpointed_iteration.txt").write_text("")
 
     output = command("-m", "recipe.rerule.main", *arguments).finish()
-    assert f"says ''; going on from global_step_{SAVED}" in output
     metrics = read_metrics(run_folder)
     last = max(metrics)
     assert sorted(metrics) == list(range(1, last + 1))
