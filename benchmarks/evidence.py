@@ -3,15 +3,15 @@
 The plan was fixed before the first run that it counts.
 
 The world. The model of examples/real_model.py is to forget France. Every retain row for training gets a
-second row, which names France and asks about something else (ROWS): a hard boundary, since the name no
-longer tells the sides apart. Stage 1 is the paper's, refusals alone (STEERING). Runs of RULE alone on an
-H100 chose this world. They are the lines of RESULTS whose arm begins with "world": `start` is the model of
-stage 1, all answers are to the questions for validation, and `hard` is the share of groups with a mean reward
-below 0.6, the paper's tau, in steps 7 to 10 and in the last ten. Wanted was the paper's regime: a third of
-the retain side refused at the start, half of the groups hard when replay begins, and a fifth to a half at
-the end. The runs of this stage 1 had .32, .67 to .89, and .19 to .57. Those with own answers beside the
-refusals had .00 and .29, .47 to .70, and .21 to .41. (Seeds 30 and 31 of the first share a stage-1 model,
-since stage 1 without own answers did not follow its seed then.)
+second row, which names France and asks about something else (ROWS): a hard boundary, since the name no longer
+tells the sides apart. Stage 1 is the paper's, refusals alone (STEERING). Runs of RULE alone on an H100, with
+rows sorted by length, chose this world. They are the lines of RESULTS whose arm begins with "world": `start`
+is the model of stage 1, all answers are to the questions for validation, and `hard` is the share of groups
+with a mean reward below 0.6, the paper's tau, in steps 7 to 10 and in the last ten. Wanted was the paper's
+regime: a third of the retain side refused at the start, half of the groups hard when replay begins, and a
+fifth to a half at the end. The runs of this stage 1 had .32, .67 to .89, and .19 to .57. Those with own
+answers beside the refusals had .00 and .29, .47 to .70, and .21 to .41. (Seeds 30 and 31 of the first share a
+stage-1 model, since stage 1 without own answers did not follow its seed then.)
 
 The unit is a stage-1 model, of the seeds SEEDS. RULE makes 30 steps of what_works' sizes, eight optimiser
 steps each, in mini-batches of whole prompts (part 5 of benchmarks.what_works). The other arms have these
