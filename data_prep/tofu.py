@@ -141,7 +141,7 @@ def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
 
 
 def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) -> Material:
-    """The retain set asked for. Raises SourceError and ValueError."""
+    """The retain set asked for. Raises ValueError."""
     if options.retain_set == "boundary":
         return Material()
     name = SPLITS[options.split][-1]
@@ -172,7 +172,7 @@ def by_author(records: Sequence[Record], table: str, first_index: int) -> list[P
 def _boundary(source: Source, options: TofuOptions, probes: Sequence[Prompt], count: int) -> list[Prompt]:
     """Questions about authors to be kept that are no probes, drawn without replacement, in TOFU's order.
 
-    Raises SourceError and ValueError.
+    Raises ValueError.
     """
     tables = [_table(name) for name in SPLITS[options.split]]
     table = next((table for table in tables if source.has(table)), tables[-1])
@@ -189,7 +189,7 @@ def _retain_prompts(
     """The questions of a retain table, all of them and those that are no probes.
 
     TOFU's own retain tables hold its retain probes; any other probe in the table is refused. Raises
-    SourceError and ValueError.
+    ValueError.
     """
     held = [p for p in probes if table.file in TOFUS_OWN and p.family == "retain"]
     asked = {normalise(probe.query) for probe in held}

@@ -31,7 +31,7 @@ def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
     Returns:
         transformers' configuration of it.
 
-    Raises ValueError, SettingsError: naming `key` and `path`.
+    Raises ValueError: naming `key` and `path`.
     """
     from transformers import AutoConfig
 
@@ -84,7 +84,7 @@ def check_adapter(model: DictConfig, key: str) -> None:
 
     `key`: of the model's section, such as "actor_rollout_ref.model".
 
-    Raises ValueError, SettingsError: naming the setting and the file or module.
+    Raises ValueError: naming the setting and the file or module.
     """
     model_checks.check_adapter(model.lora_adapter_path, f"{key}.lora_adapter_path")
     if model.lora_rank == 0 or not Path(model.path).expanduser().is_dir():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 
 from recipe.rerule.evaluation.attacks.attack import Attack
-from recipe.rerule.evaluation.attacks.probability import PLAIN, Settings, asking, strength
+from recipe.rerule.evaluation.attacks.probability import PLAIN, Settings, ask_right_answers, strength
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.evaluation.metrics import exact_memorization
 
@@ -33,6 +33,6 @@ ATTACKS = (
         tells="The tokens of the right answer are compared with the most likely ones.",
         default=True,
         has_before=False,
-        ask=partial(asking, _SETTINGS),
+        ask=partial(ask_right_answers, _SETTINGS),
     ),
 )

@@ -46,7 +46,7 @@ _SETTINGS: Settings = {
 }
 
 
-def asking(settings: Settings, material: Material, options: Options) -> Asking:
+def ask_right_answers(settings: Settings, material: Material, options: Options) -> Asking:
     """The right answer of every probe, shown to the model in the ways of the settings."""
     wanted = {way for ways, _ in settings.values() for way in ways}
     asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
@@ -82,6 +82,6 @@ ATTACKS = (
         tells="The probability of the right answer is measured, also behind an affirmative beginning.",
         default=True,
         has_before=False,
-        ask=partial(asking, _SETTINGS),
+        ask=partial(ask_right_answers, _SETTINGS),
     ),
 )
