@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks.tofu import tofu
 from benchmarks.workload import Workload
 from benchmarks.world import world
-from recipe.rerule.platform.select import select
+from recipe.rerule.platform import select
 from recipe.rerule.runs.history import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,7 +34,7 @@ import psutil
 
 from benchmarks import peer_trl
 from benchmarks.workload import Workload
-from recipe.rerule.platform.select import select
+from recipe.rerule.platform import select
 from recipe.rerule.runs.history import read_metrics
 
 LEFT_OUT = 2

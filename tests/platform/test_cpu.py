@@ -49,7 +49,7 @@ def test_importing_verl_loads_our_plugin_which_acts_where_it_was_asked_for(
 def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inherited = {"RAY_worker_niceness": "7", "VERL_PLATFORM": "other"}
+    inherited = {"RAY_worker_niceness": "7", "VERL_PLATFORM": "other", "VERL_LOGGING_LEVEL": "INFO"}
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", inherited)
         patch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 9})
@@ -61,6 +61,7 @@ def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set(
         "OMP_NUM_THREADS": "3",
         "OMP_WAIT_POLICY": "passive",
         "RAY_worker_niceness": "7",
+        "VERL_LOGGING_LEVEL": "INFO",
     }
     assert expected.items() <= inherited.items()
 

@@ -77,7 +77,9 @@ def packed_sdpa(
 
     Raises ValueError: one row without a mask and without positions, which could hold several.
     """
-    attend = _attention(others.get("softcap"))
+    attend: Callable[..., tuple[torch.Tensor, None]] = sdpa_attention_forward
+    if others.get("softcap") is not None:
+        attend = capped_attention
     if query.shape[0] != 1 or attention_mask is not None or query.shape[2] != key.shape[2]:
         return attend(module, query, key, value, attention_mask, **others)
     position_ids = others.get("position_ids")
@@ -92,11 +94,6 @@ def packed_sdpa(
     rows = [_side_by_side(tensor, index) for tensor in (query, key, value)]
     output, _ = attend(module, *rows, None, **others)
     return output.flatten(0, 1).index_select(0, kept).unsqueeze(0), None
-
-
-def _attention(softcap: float | None) -> Callable[..., tuple[torch.Tensor, None]]:
-    """What attends to rows that are not packed."""
-    return sdpa_attention_forward if softcap is None else capped_attention
 
 
 def capped_attention(

