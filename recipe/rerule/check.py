@@ -8,7 +8,6 @@ Exit codes: 0 nothing wrong, 2 otherwise, with one line that says what.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,51 +53,45 @@ def _check() -> None:
         from recipe.rerule.training import entry
 
         del sys.argv[1]
-        command, check = (entry.STAGE1, _stage1) if stage == "stage1" else (entry.STAGE2, _stage2)
-        entry.run_task(check, command, f"{PROGRAM} {stage}")
+        command = entry.STAGE1 if stage == "stage1" else entry.STAGE2
+        entry.run_task(_report, command, f"{PROGRAM} {stage}")
     else:
         print(_USAGE, file=sys.stderr)
         sys.exit(2)
 
 
-def _stage1(config: DictConfig) -> None:
-    from recipe.rerule import sft
+def _report(config: DictConfig) -> None:
+    """Make the checks of a stage, and print what a run of it is planned to be and to take."""
+    from recipe.rerule import io, main, sft
     from recipe.rerule.preflight import checks
+    from recipe.rerule.training import memory
 
-    _report(config, "stage 1", sft.REQUIRED, checks.stage1)
-
-
-def _stage2(config: DictConfig) -> None:
-    from recipe.rerule import main
-    from recipe.rerule.preflight import checks
-
-    _report(config, "stage 2", main.REQUIRED, checks.stage2)
-
-
-def _report(
-    config: DictConfig,
-    stage: str,
-    required: Sequence[str],
-    check: Callable[[DictConfig], Iterator[str]],
-) -> None:
-    from recipe.rerule import io
-    from recipe.rerule.preflight import checks
-    from recipe.rerule.training import learning, memory
-
+    is_stage2 = "actor_rollout_ref" in config
+    required = main.REQUIRED if is_stage2 else sft.REQUIRED
     with io.one_line(ValueError, code=2):
         checks.prepare(config, *required, require_accelerator=False)
-        checks.require(check, config)
-    optim = config.optim if stage == "stage 1" else config.actor_rollout_ref.actor.optim
-    print(f"{stage}: {learning.plan(config)}, learning rate {optim.lr:g}{_replay(config)}")
+        checks.require(checks.stage2 if is_stage2 else checks.stage1, config)
+    stage = "stage 2" if is_stage2 else "stage 1"
+    print(f"{stage}: {plan(config)}")
     for line in memory.said(config):
         print(line)
     print(f"{stage}: nothing wrong")
 
 
-def _replay(config: DictConfig) -> str:
-    if "replay" not in config or not config.replay.enable:
-        return ""
-    return f"; replay after step {config.replay.warmup_steps}, from {config.replay.min_groups} groups on"
+def plan(config: DictConfig) -> str:
+    """The sizes of a run of either stage, the learning rate, and when replay starts."""
+    from recipe.rerule.training import sizes
+
+    optimizer = config.actor_rollout_ref.actor.optim if "actor_rollout_ref" in config else config.optim
+    line = (
+        f"{sizes.planned_steps(config)} steps, batch {config.data.train_batch_size}, "
+        f"{sizes.planned_rows(config)} rows, at most {config.trainer.total_epochs} epochs, "
+        f"learning rate {optimizer.lr:g}"
+    )
+    if "replay" in config and config.replay.enable:
+        replay = config.replay
+        line += f"; replay after step {replay.warmup_steps}, from {replay.min_groups} groups on"
+    return line
 
 
 if __name__ == "__main__":

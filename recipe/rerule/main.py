@@ -64,7 +64,7 @@ def run(config: DictConfig) -> None:
     if (best := checkpoints.best(folder)) is not None:
         shares = f"forget refused {best.forget_refused:.0%}, retain right {best.retain_right:.0%}"
         print(f"the best step by validation is {best.step}: {shares}", file=sys.stderr)
-    learning.after_stage2(config)
+    learning.warn_after(config, stage=2)
 
 
 def _task_runner(config: DictConfig) -> type:

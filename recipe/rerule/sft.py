@@ -54,7 +54,7 @@ def _check_and_run(config: DictConfig) -> None:
             with io.naming_full_disk(folder):
                 written_model.settle_all(folder, config.model, config.save.weights_dtype)
             print(f"stage 1 finished: {written_model.publish_model(folder)}", file=sys.stderr)
-        learning.after_stage1(config)
+        learning.warn_after(config, stage=1)
         start, *warnings = signal.summary(folder, config.stop == "signal") or [""]
         for warning in warnings:
             io.warn(warning)

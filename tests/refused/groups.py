@@ -609,8 +609,10 @@ def finished_run(case: Case, place: Place) -> Ended:
     """Losses of a stage 1, or the mean rewards of a stage 2's forget side and what else differs."""
     given = value(f"dict({case.given})", RISING=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8))
     if "losses" in given:
-        return place.tried(lambda: learning.after_stage1(made_runs.stage1_run(place.here, given["losses"])))
-    return place.tried(lambda: learning.after_stage2(made_runs.stage2_run(place.here, **given)))
+        return place.tried(
+            lambda: learning.warn_after(made_runs.stage1_run(place.here, given["losses"]), stage=1)
+        )
+    return place.tried(lambda: learning.warn_after(made_runs.stage2_run(place.here, **given), stage=2))
 
 
 GROUPS: dict[str, Callable[[Case, Place], Ended]] = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from recipe.rerule import check
 from recipe.rerule.training import learning
 from recipe.rerule.training.health import Health, validation_metrics
 from recipe.rerule.training.hooked_trainer import progress_line, start_line
@@ -141,12 +142,12 @@ def test_the_first_line_says_where_the_start_is(validated: dict[str, float], lin
 def test_records_that_cannot_be_read_do_not_fail_a_finished_run(tmp_path: Path, capsys: Any) -> None:
     config = stage2_run(tmp_path, (0.1, 0.8))
     (tmp_path / "records" / "metrics.jsonl").write_text("no json\n{}\n")
-    learning.after_stage2(config)
+    learning.warn_after(config, stage=2)
     (found,) = capsys.readouterr().err.splitlines()
     assert found.startswith("warning: what the run has learnt is not known: ")
     config = stage1_run(tmp_path / "stage1", [2.0, 2.0])
     (tmp_path / "stage1" / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
-    learning.after_stage1(config)
+    learning.warn_after(config, stage=1)
     assert capsys.readouterr().err == ""
 
 
@@ -157,7 +158,7 @@ LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "this run hol
 
 def test_the_plan_counts_the_rows_that_are_trained_on(tmp_path: Path) -> None:
     words = f"experiment=custom data.train_max_samples=16 data.train_files={rows_file(tmp_path, 64)}"
-    assert ", 16 rows, " in learning.plan(composed(2, *words.split()))
+    assert ", 16 rows, " in check.plan(composed(2, *words.split()))
 
 
 @pytest.mark.parametrize(

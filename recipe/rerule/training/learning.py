@@ -6,7 +6,7 @@ What a run has learnt is read from its own records. Each warning says what to do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -21,13 +21,6 @@ LEAST_RATE_SUM = 1e-6
 """AdamW moves a weight by about the learning rate a step; weights of language models are about 0.02."""
 LEAST_LOSS_FALL = 0.05
 LEAST_REWARD_RISE, HIGH_REWARD, FEWEST_STEPS = 0.02, 0.5, 8
-
-
-def plan(config: DictConfig) -> str:
-    """The sizes of a resolved configuration of either stage for a person."""
-    steps, rows = sizes.planned_steps(config), sizes.planned_rows(config)
-    batch, epochs = config.data.train_batch_size, config.trainer.total_epochs
-    return f"{steps} steps, batch {batch}, {rows} rows, at most {epochs} epochs"
 
 
 def rate_warnings(config: DictConfig, section: str) -> Iterator[str]:
@@ -78,25 +71,19 @@ def never_replays(config: DictConfig) -> Iterator[str]:
         )
 
 
-def after_stage1(config: DictConfig) -> None:
-    """Warn where the records of a finished stage 1 show that nothing was learnt."""
-    _warn(config, _of_stage1)
+def warn_after(config: DictConfig, stage: int) -> None:
+    """Warn where the records of a finished stage 1 or 2 show that nothing was learnt.
 
-
-def after_stage2(config: DictConfig) -> None:
-    """Warn where the records of a finished stage 2 show that nothing was learnt."""
-    _warn(config, _of_stage2)
-
-
-def _warn(config: DictConfig, read: Callable[[Path], Iterator[str]]) -> None:
-    """A run without metrics (trainer.logger without file) says nothing; a finished run does not fail here."""
+    A run without metrics (trainer.logger without file) says nothing; a finished run does not fail here.
+    """
     folder = Path(config.trainer.default_local_dir)
-    if run_log.metrics_files(folder):
-        try:
-            for text in read(folder):
-                io.warn(text)
-        except ValueError as error:
-            io.warn(f"what the run has learnt is not known: {error}")
+    if not run_log.metrics_files(folder):
+        return
+    try:
+        for text in _of_stage1(folder) if stage == 1 else _of_stage2(folder):
+            io.warn(text)
+    except ValueError as error:
+        io.warn(f"what the run has learnt is not known: {error}")
 
 
 def _of_stage1(folder: Path) -> Iterator[str]:
