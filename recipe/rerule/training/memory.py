@@ -71,6 +71,16 @@ class Sizes:
     vocabulary: int
     key_values: int
 
+    @property
+    def trained(self) -> int:
+        """Weights that are trained."""
+        return self.adapter or self.base
+
+    @property
+    def frozen(self) -> int:
+        """Base weights that are not trained."""
+        return self.base if self.adapter else 0
+
 
 @dataclass(frozen=True)
 class Run:
@@ -158,9 +168,9 @@ def _pass(model: Sizes, run: Run, number: int) -> Parts:
 
 def moments(model: Sizes, run: Run) -> dict[str, Parts]:
     """Bytes of each part on a device at each moment; while the engine samples, those of the trainer alone."""
-    frozen: Parts = {"base weights": run.weight_bytes * model.base / run.devices} if model.adapter else {}
+    frozen: Parts = {"base weights": run.weight_bytes * model.frozen / run.devices} if model.frozen else {}
     trained = "adapter and optimizer" if model.adapter else "weights and optimizer"
-    of_one = FLOAT32 * (model.adapter or model.base) / run.devices
+    of_one = FLOAT32 * model.trained / run.devices
     adam = 0 if run.optimizer_offload else 2
     layer = (model.base - model.outside) / model.layers
     held: Parts = frozen | {trained: 4 * of_one}  # weights, gradients and AdamW's two moments
@@ -209,17 +219,16 @@ def machine_bytes(model: Sizes, run: Run) -> Parts:
     Its devices share one copy of the weights. Each has its own passes and processes, and `engine_devices` of
     them have a rollout engine together.
     """
-    frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
     devices = run.on_machine
     parts: Parts = {
-        "weights, gradients and optimizer": FLOAT32 * (frozen + 4 * trained),
+        "weights, gradients and optimizer": FLOAT32 * (model.frozen + 4 * model.trained),
         **{name: devices * size for name, size in _pass(model, run, FLOAT32).items()},
         "processes": devices * (LIBRARIES if run.engine_share is None else PROCESSES),
     }
     if run.fused:
         parts["logits"] = devices * 4.0 * CHUNK_BYTES  # of platform/log_probs.py, and what follows from them
     if run.keeps:
-        parts["kept weights"] = float(FLOAT32 * trained)
+        parts["kept weights"] = float(FLOAT32 * model.trained)
     if run.critic is not None:
         parts["critic"] = 4.0 * FLOAT32 * model.base
     if run.reference:
@@ -234,11 +243,13 @@ def machine_bytes(model: Sizes, run: Run) -> Parts:
 
 def host_bytes(model: Sizes, run: Run) -> Parts:
     """What one copy of the weights holds in the memory of its machine with `on_host`."""
-    frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
-    parts: Parts = {"weights, gradients and optimizer": run.weight_bytes * frozen + 4.0 * FLOAT32 * trained}
+    weights = run.weight_bytes * model.frozen + 4.0 * FLOAT32 * model.trained
+    parts: Parts = {"weights, gradients and optimizer": weights}
     if run.keeps:
-        parts["kept weights"] = float(FLOAT32 * trained)
-    return parts | ({"reference": float(run.reference * COMPUTE * model.base)} if run.reference else {})
+        parts["kept weights"] = float(FLOAT32 * model.trained)
+    if run.reference:
+        parts["reference"] = float(run.reference * COMPUTE * model.base)
+    return parts
 
 
 def cached_tokens(model: Sizes, run: Run, card: float) -> int:
@@ -303,26 +314,19 @@ def table(config: DictConfig, model: Sizes) -> list[str]:
                 changed.merge_with(OmegaConf.load(folder / f"{part}.yaml"))
             if (sized := model_sizes(changed)) is not None:
                 tried[name] = (sized, of_run(changed))
-    lines = [
-        "what fits, computed and not measured: these settings (as set), or with +common=NAME and the GPUs",
-        "card      "
-        + "".join(f"{number} GPU{'s' if number > 1 else ' '}     " for number in DEVICES).rstrip(),
-    ]
-    for card in CARDS:
-        cells = []
-        for devices in DEVICES:
-            fits = (
-                name
-                for name, (sized, run) in tried.items()
-                if shortage(sized, _on(devices, run), card * GB) is None
-            )
-            cells.append(f"{next(fits, 'nothing'):11}")
-        lines.append(f"{card} GB     " + "".join(cells).rstrip())
-    return lines
 
+    def first_fitting(card: int, devices: int) -> str:
+        for name, (sized, run) in tried.items():
+            on_devices = replace(run, devices=devices, engine_devices=min(run.engine_devices, devices))
+            if shortage(sized, on_devices, card * GB) is None:
+                return name
+        return "nothing"
 
-def _on(devices: int, run: Run) -> Run:
-    return replace(run, devices=devices, engine_devices=min(run.engine_devices, devices))
+    rows = [["card", *(f"{number} GPU{'s' * (number > 1)}" for number in DEVICES)]]
+    rows += [[f"{card} GB", *(first_fitting(card, number) for number in DEVICES)] for card in CARDS]
+    lines = [f"{card:10}{''.join(f'{cell:11}' for cell in cells)}".rstrip() for card, *cells in rows]
+    title = "what fits, computed and not measured: these settings (as set), or with +common=NAME and the GPUs"
+    return [title, *lines]
 
 
 def card_bytes() -> float | None:

@@ -107,13 +107,14 @@ def stage1_warmup(run_steps: int) -> int:
     return min(STAGE1_WARMUP, run_steps // 10)
 
 
-def stage1_rate(run_steps: int, parameters: int | None) -> float:
-    """Stage 1's learning rate: smaller models take larger ones, and so do fewer steps, but for fewer than 30.
+def stage1_rate(run_steps: int, parameters: int | None, factor: float = 1.0) -> float:
+    """Stage 1's learning rate times `factor`: smaller models take larger ones, and so do fewer steps.
 
-    parameters: of the model; None, where they are not known, counts as a billion and more.
+    Below 30 steps it is that of 30. parameters: of the model; None, where they are not known, counts as a
+    billion and more.
     """
     total = _by_parameters(STAGE1_RATE_SUMS, parameters)
-    return max(STAGE1_LEAST_RATE, total / max(STAGE1_STEPS, run_steps))
+    return max(STAGE1_LEAST_RATE, total / max(STAGE1_STEPS, run_steps)) * factor
 
 
 def stage2_rate(parameters: int | None, factor: float = 1.0) -> float:
@@ -392,32 +393,16 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float | str | DictConfig | None]] = {
-        "attention": attention,
-        "engine_length": engine_length,
-        "fused_kernels": fused_kernels,
-        "micro_batch": micro_batch,
-        "passes_dtype": passes_dtype,
-        "pass_tokens": pass_tokens,
-        "processor_optimizer": processor_optimizer,
-        "shard_devices": shard_devices,
-        "stage1_micro_batch": stage1_micro_batch,
+    named: list[Callable[..., int | float | str | DictConfig | None]] = [
+        *(attention, engine_length, fused_kernels, passes_dtype, pass_tokens, processor_optimizer),
+        *(micro_batch, stage1_micro_batch, mini_batch, shard_devices, batch_size, epochs, parameters, beside),
+        *(stage1_warmup, stage1_rate, stage2_rate, sampling_interval),
+        *(threshold_window, replay_warmup, replay_capacity, test_freq),
+    ]
+    resolvers = {function.__name__: function for function in named}
+    resolvers |= {
         "rows": lambda *, _root_: planned_rows(_root_),
-        "batch_size": batch_size,
-        "epochs": epochs,
         "steps": lambda *, _root_: planned_steps(_root_),
-        "mini_batch": mini_batch,
-        "threshold_window": threshold_window,
-        "times": lambda number, factor: number * factor,
-        "stage1_warmup": stage1_warmup,
-        "stage1_rate": stage1_rate,
-        "stage2_rate": stage2_rate,
-        "parameters": parameters,
-        "sampling_interval": sampling_interval,
-        "beside": beside,
-        "replay_warmup": replay_warmup,
-        "replay_capacity": replay_capacity,
-        "test_freq": test_freq,
     }
-    for name, function in resolvers.items():
-        OmegaConf.register_new_resolver(f"rerule.{name}", function, replace=True)
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(f"rerule.{name}", resolver, replace=True)
