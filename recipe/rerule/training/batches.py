@@ -161,10 +161,11 @@ def weigh_sides(batch: DataProto) -> dict[str, float]:
         return {}
     refused = np.asarray(batch.non_tensor_batch["refused"], dtype=float)
     ratio = math.exp(STRENGTH * (refused[retain].mean() - (1 - refused[~retain].mean())))
-    weights = torch.from_numpy(np.where(retain, 2 * ratio / (1 + ratio), 2 / (1 + ratio)))
+    retain_weight = 2 * ratio / (1 + ratio)
+    weights = torch.from_numpy(np.where(retain, retain_weight, 2 / (1 + ratio)))
     advantages = batch.batch["advantages"]
     batch.batch["advantages"] = advantages * weights.to(advantages)[:, None]
-    return {"sides/retain_weight": 2 * ratio / (1 + ratio)}
+    return {"sides/retain_weight": retain_weight}
 
 
 def for_workers(batch: DataProto) -> DataProto:

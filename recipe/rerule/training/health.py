@@ -59,15 +59,17 @@ class Health:
     def _faults(self) -> Iterator[tuple[str, str]]:
         """What is wrong now: a kind, and in words what is seen, the likely cause and what to do."""
         for side in SIDES:
-            if (empty := self._recent(f"empty/{side}/mean")) is not None and empty > MOST_EMPTY:
+            empty, mixed, reward = (
+                self._recent(f"{name}/{side}/mean") for name in ("empty", "mixed", "reward")
+            )
+            if empty > MOST_EMPTY:
                 yield (
                     f"empty {side}",
                     f"{empty:.0%} of the {side} responses of the last {WINDOW} steps have no word; the "
                     "reward pays for saying nothing, or the model is losing its language: use form=guarded "
                     f"(reward.custom_reward_function.reward_kwargs), or {_LOWER_RATE}",
                 )
-            mixed, reward = self._recent(f"mixed/{side}/mean"), self._recent(f"reward/{side}/mean")
-            if mixed == 0 and reward is not None and reward < LEARNT:
+            if mixed == 0 and reward < LEARNT:
                 yield (
                     f"mixed {side}",
                     f"no {side} group of the last {WINDOW} steps is mixed (mean reward {reward:.2f}): all "
@@ -75,61 +77,65 @@ class Health:
                     "1 that refuses some prompts and answers others, or raise "
                     "actor_rollout_ref.rollout.temperature or actor_rollout_ref.rollout.n",
                 )
-            if (cut := self._moved(f"cut/{side}/mean")) is not None and cut[1] > cut[0]:
+            first, last = self._moved(f"cut/{side}/mean")
+            if last > first:
                 yield (
                     f"cut {side}",
-                    f"{side} responses cut at the limit of length rose from {cut[0]:.0%} in the first "
-                    f"{WINDOW} steps to {cut[1]:.0%} in the last; the policy no longer ends its responses, "
+                    f"{side} responses cut at the limit of length rose from {first:.0%} in the first "
+                    f"{WINDOW} steps to {last:.0%} in the last; the policy no longer ends its responses, "
                     "and the reward hardly sees what follows a refusal or a right answer: "
                     f"{_LOWER_RATE}, or raise actor_rollout_ref.actor.kl_loss_coef",
                 )
-        if (refused := self._recent("refused/retain/mean")) is not None and refused > REFUSES_ALL:
+        if (refused := self._recent("refused/retain/mean")) > REFUSES_ALL:
             yield (
                 "refuses all",
                 f"{refused:.0%} of the retain responses of the last {WINDOW} steps are refusals; the policy "
                 f"refuses whatever it is asked: take an earlier step of stage 1, {_LOWER_RATE}, or give more "
                 "retain prompts",
             )
-        if (refused := self._recent("refused/forget/mean")) is not None and refused < REFUSES_NONE:
+        if (refused := self._recent("refused/forget/mean")) < REFUSES_NONE:
             yield (
                 "refuses none",
                 f"{refused:.0%} of the forget responses of the last {WINDOW} steps are refusals; stage 1 "
                 "taught too few, or the reward pays more for something else: train stage 1 for more steps, "
                 "and look at records/rollouts",
             )
-        if (right := self._moved("right/retain/mean")) is not None and right[1] < right[0]:
+        first, last = self._moved("right/retain/mean")
+        if last < first:
             yield (
                 "right",
-                f"right answers to retain prompts fell from {right[0]:.0%} in the first {WINDOW} steps to "
-                f"{right[1]:.0%} in the last; the policy is losing what it should keep: {_LOWER_RATE}, raise "
+                f"right answers to retain prompts fell from {first:.0%} in the first {WINDOW} steps to "
+                f"{last:.0%} in the last; the policy is losing what it should keep: {_LOWER_RATE}, raise "
                 "actor_rollout_ref.actor.kl_loss_coef or data.train_batch_size, or give more retain prompts",
             )
-        if (leaked := self._moved("leaked/forget/mean")) is not None and leaked[1] > leaked[0]:
+        first, last = self._moved("leaked/forget/mean")
+        if last > first:
             yield (
                 "leaked",
-                f"forget responses with a right answer rose from {leaked[0]:.0%} in the first {WINDOW} steps "
-                f"to {leaked[1]:.0%} in the last; the reward pays for an answer: use form=guarded "
+                f"forget responses with a right answer rose from {first:.0%} in the first {WINDOW} steps "
+                f"to {last:.0%} in the last; the reward pays for an answer: use form=guarded "
                 "(reward.custom_reward_function.reward_kwargs), and look at records/rollouts",
             )
 
-    def _recent(self, name: str) -> float | None:
-        """The mean over the last steps; None where there are too few."""
+    def _recent(self, name: str) -> float:
+        """The mean over the last steps; nan, neither above nor below any bound, where there are too few."""
         values = self._values.get(name, [])
-        return mean(values[-WINDOW:]) if len(values) >= WINDOW else None
+        return mean(values[-WINDOW:]) if len(values) >= WINDOW else math.nan
 
-    def _moved(self, name: str) -> tuple[float, float] | None:
-        """The means over the first and the last steps, where they differ by more than noise.
+    def _moved(self, name: str) -> tuple[float, float]:
+        """The means over the first and the last steps; nan where they do not differ by more than noise.
 
         The variance of one step is taken from the differences of neighbouring steps, which a trend hardly
         enters: half of their mean square.
         """
         values = self._values.get(name, [])
         if len(values) < 2 * WINDOW:
-            return None
+            return math.nan, math.nan
         first, last = mean(values[:WINDOW]), mean(values[-WINDOW:])
         variance = mean([(after - before) ** 2 for before, after in itertools.pairwise(values)]) / 2
         error = math.sqrt(2 * variance / WINDOW)
-        return (first, last) if abs(last - first) > max(MARGIN, ERRORS * error) else None
+        has_moved = abs(last - first) > max(MARGIN, ERRORS * error)
+        return (first, last) if has_moved else (math.nan, math.nan)
 
 
 def answers_alone(parts: Mapping[str, Any]) -> Mapping[str, Any]:

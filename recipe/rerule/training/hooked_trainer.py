@@ -29,17 +29,6 @@ _SHARES = ("refused", "leaked", "right", "mixed", *_IF_ANY)
 """Shares in the line, in this order; the last ones only where they are not 0, to keep the line short."""
 
 
-@contextlib.contextmanager
-def stay_loaded(sent: dict[str, Any], more_follow: bool) -> Iterator[None]:
-    """Mark an on-policy update, in what verl sends to the worker with its batch, if more updates follow."""
-    if more_follow:
-        sent[STAY_LOADED] = True
-    try:
-        yield
-    finally:
-        sent.pop(STAY_LOADED, None)
-
-
 class HookedTrainer(SavedRun):
     """Stands before a trainer of verl among the bases of a class.
 
@@ -173,8 +162,12 @@ class HookedTrainer(SavedRun):
         sent: what goes to the worker beside the rows. seconds: gets what the parts took.
         """
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
-        with stay_loaded(sent, bool(draws)):
+        if draws:
+            sent[STAY_LOADED] = True
+        try:
             output = update()
+        finally:
+            sent.pop(STAY_LOADED, None)
         self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
         with timed("record", seconds):
             self._record(rollouts)
@@ -187,7 +180,8 @@ class HookedTrainer(SavedRun):
         temperature, ranks = self.config.actor_rollout_ref.rollout.temperature, self.hook.multiple_of
         with timed("collate", seconds):
             data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature, ranks)
-            tu.assign_non_tensor(data, **({STAY_LOADED: True} if more_follow else {}))
+            if more_follow:
+                tu.assign_non_tensor(data, **{STAY_LOADED: True})
         with timed("update", seconds):
             output = self.actor_rollout_wg.update_actor_replay(data)
         return dict(tu.get(output, "metrics"))
@@ -224,17 +218,13 @@ def start_line(validation: Mapping[str, float], metrics: Mapping[str, float]) ->
 
     None where the reward function does not say what is refused and right.
     """
-    of = {
-        name: validation.get(
-            f"val-health/{name}", metrics.get(f"{name.split('/')[1]}/{name.split('/')[0]}/mean")
-        )
-        for name in ("forget/refused", "retain/right")
-    }
-    if None in of.values():
+    refused = validation.get("val-health/forget/refused", metrics.get("refused/forget/mean"))
+    right = validation.get("val-health/retain/right", metrics.get("right/retain/mean"))
+    if refused is None or right is None:
         return None
     where = "by validation" if validation else "in step 1"
     return (
-        f"start: forget refused {of['forget/refused']:.0%}, retain right {of['retain/right']:.0%} ({where}), "
+        f"start: forget refused {refused:.0%}, retain right {right:.0%} ({where}), "
         f"{metrics['mixed/mean']:.0%} of groups mixed"
     )
 

@@ -50,13 +50,13 @@ def never_replays(config: DictConfig) -> Iterator[str]:
     of 0 none, because no mean reward is below it.
     """
     replay, count = config.replay, sizes.planned_steps(config)
+    if not replay.enable:
+        return
     raise_steps = "train for more steps (trainer.total_epochs, trainer.total_training_steps)"
     shares = {"quantile": replay.threshold_quantile, "fixed": float(replay.threshold != 0)}
     share = 1.0 if replay.admission == "all" else shares.get(replay.threshold_rule, 1.0)
     kept = count if replay.max_staleness is None else min(count, replay.max_staleness + 1)
     most = math.floor(share * kept * config.data.train_batch_size)
-    if not replay.enable:
-        return
     if (first := replay.warmup_steps + 1) > count:
         yield (
             f"replay starts at step {first} of {count}, so this run is RULE without replay; lower "
