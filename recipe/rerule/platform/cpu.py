@@ -32,22 +32,13 @@ class CpuDeviceModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
 
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> str:
-        return "cpu"
-
-    def device_count(self) -> int:
-        return 1
-
     def get_device_name(self, device: object = None) -> str:
         return "cpu"
 
     def memory_allocated(self, device: object = None) -> int:
         return 0
 
-    set_device = synchronize = empty_cache = ipc_collect = _nothing
+    empty_cache = ipc_collect = _nothing
     reset_peak_memory_stats = set_per_process_memory_fraction = _nothing
     memory_reserved = max_memory_allocated = max_memory_reserved = memory_allocated
 

@@ -24,7 +24,10 @@ def install() -> None:
 
 def install_in_engine() -> None:
     """Install the stand-ins of verl's FSDP engine (imported by workers, too heavy to import earlier)."""
+    import torch
+    import transformers
     from torch.distributed.fsdp import CPUOffloadPolicy
+    from verl.utils import model
     from verl.workers.engine.fsdp import transformer_impl
 
     from recipe.rerule.platform import sdpa, shared_prompts
@@ -33,20 +36,8 @@ def install_in_engine() -> None:
     def unpinned(pin_memory: bool = False) -> CPUOffloadPolicy:
         return CPUOffloadPolicy(pin_memory=False)
 
-    transformer_impl.CPUOffloadPolicy = unpinned
-    # verl: balances rows without regard to their prompts, and counts a shared prompt for each row.
-    transformer_impl.prepare_micro_batches = shared_prompts.micro_batches
-    load_critic_without_flash_attention()
-    sdpa.install()
-
-
-def load_critic_without_flash_attention() -> None:
-    """Install the stand-in of `load_valuehead_model`: verl asks for flash attention, which wants a GPU."""
-    import torch
-    import transformers
-    from verl.utils import model
-
-    def load(
+    # verl: asks for flash attention, which wants a GPU.
+    def load_critic(
         local_path: str,
         torch_dtype: torch.dtype,
         model_config: transformers.PretrainedConfig,
@@ -60,7 +51,11 @@ def load_critic_without_flash_attention() -> None:
             trust_remote_code=trust_remote_code,
         )
 
-    model.load_valuehead_model = load
+    transformer_impl.CPUOffloadPolicy = unpinned
+    model.load_valuehead_model = load_critic
+    # verl: balances rows without regard to their prompts, and counts a shared prompt for each row.
+    transformer_impl.prepare_micro_batches = shared_prompts.micro_batches
+    sdpa.install()
 
 
 _installed_version = importlib.metadata.version
