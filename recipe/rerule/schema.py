@@ -165,7 +165,7 @@ def _optimizer(section: str) -> dict[str, Any]:
         f"{section}.min_lr_ratio": Share | None,
         f"{section}.num_cycles": Above0,
         f"{section}.weight_decay": AtLeast0,
-        **_each(section, Share, "lr_warmup_steps_ratio"),
+        f"{section}.lr_warmup_steps_ratio": Share,
         **_each(section, Text, "optimizer", "optimizer_impl"),
     }
 

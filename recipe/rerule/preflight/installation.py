@@ -18,11 +18,12 @@ from io import StringIO
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
+from recipe.rerule.platform import PLATFORMS
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from packaging.requirements import Requirement
 
-PLATFORMS = ("cpu", "gpu")
 FLASH_ATTENTION = "flash_attention_2"
 """The attention that needs the package flash-attn."""
 DRIVER = "/proc/driver/nvidia/version"

@@ -129,12 +129,12 @@ def _require_room(wanted: Wanted, address: str) -> None:
         if never or time.monotonic() >= deadline:
             break
         time.sleep(0.5)
+
+    def free(node: Node, name: str) -> str:
+        return f"{node.free.get(name, 0):g} of {node.total.get(name, 0):g}"
+
     there = ", ".join(
-        " and ".join(
-            f"{node.free.get(name, 0):g} of {node.total.get(name, 0):g} {what} free"
-            for name, what in ((wanted.device, "devices"), ("CPU", "processors"))
-        )
-        + f" on {node.name}"
+        f"{free(node, wanted.device)} devices free and {free(node, 'CPU')} processors free on {node.name}"
         for node in nodes
     )
     advice = "start Ray with more, or ask for less" if never else "wait for those who use the rest"
@@ -192,13 +192,14 @@ def require_same(
             f"{given} sees another folder there than this machine; give one on a file system that all nodes "
             f"share; {_DOCS}"
         )
-    for key, path in ((key, path) for key, of_key in paths.items() for path in of_key):
-        problem = seen_files.difference(here[path], seen.digests[path])
-        if problem is not None:
-            raise ValueError(
-                f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
-                f"copy it to the same place on all of them; {_DOCS}"
-            )
+    for key, of_key in paths.items():
+        for path in of_key:
+            problem = seen_files.difference(here[path], seen.digests[path])
+            if problem is not None:
+                raise ValueError(
+                    f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
+                    f"copy it to the same place on all of them; {_DOCS}"
+                )
 
 
 def _answer(node: Node, look: Any) -> seen_files.Seen:
