@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from data_prep.contract import read_rows, read_sft_rows
-from recipe.rerule import io, schema
+from recipe.rerule import io, platform, schema
 from recipe.rerule.preflight import disk, divisions, installation, models, rows, settings, unlearning
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
@@ -46,10 +47,6 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
 
     Raises ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
     """
-    from omegaconf.errors import InterpolationResolutionError
-
-    from recipe.rerule import platform
-
     schema.require_set(config, *required)
     try:
         for key in _IN_HOME:
@@ -162,7 +159,9 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     unlearning.require_method(config)
     schema.check(config, schema.UNLEARN)
     method = Method.of(plain(config, "method"))
-    unlearning.check_settings(config)
+    settings.check_thinking(config.data)
+    settings.check_adapter(config.model, "model")
+    divisions.share_batch(config)
     settings.check_parts(config, config.model, "model", "optim")
     _require_model(config, "checkpoint.save_contents")
     _check_run_folder(config, stage="unlearn")

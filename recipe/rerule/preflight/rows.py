@@ -19,6 +19,7 @@ from jinja2 import TemplateError
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, control_character_place, read_sft_rows
+from recipe.rerule.replay.group import SIDES
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import AGENT_LOOP, plain, refuse
 from recipe.rerule.training.prompts import (
@@ -37,7 +38,6 @@ from reward.score import usable_golds
 Files = Sequence[tuple[str, list[Row]]]
 """Path and rows of each data file."""
 
-_SIDES = ("forget", "retain")
 _END_OF_TURN = 8
 """Tokens that a chat template may write after an answer, with room to spare."""
 _MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
@@ -104,9 +104,10 @@ def warnings(train: Files, validation: Files) -> Iterator[str]:
 def check_sampled_prompts(files: Files) -> None:
     """Refuse prompts that stage 1 samples responses to. Raises SettingsError."""
     refuse_probes(files, "data.prompt_files")
-    for side in _SIDES:
+    counts = _counts(files)
+    for side in SIDES:
         refuse(
-            not _counts(files)[side],
+            not counts[side],
             f"data.prompt_files hold no row of type {side}, so that nothing can be said of that side; "
             "add some, or set data.prompt_files=null data.retain_share=0 stop=none",
         )
@@ -118,7 +119,7 @@ def side_warnings(train: Files, data: DictConfig) -> Iterator[str]:
     Raises SettingsError: sides are to be balanced, and one has no row, or the data set is not verl's own.
     """
     counts = _counts(train)
-    few, many = sorted(_SIDES, key=counts.__getitem__)
+    few, many = sorted(SIDES, key=counts.__getitem__)
     if data.sides == "balanced":
         refuse(
             not counts[few],
@@ -408,17 +409,19 @@ def _said(row: Row) -> str:
 def _repetitions(train: Files) -> Iterator[str]:
     """A row that occurs twice, and two rows of one index that are not the same; of each kind the first."""
     seen: dict[int, tuple[str, int, Row]] = {}
-    found: dict[bool, str] = {}
+    found: dict[str, str] = {}
     for path, number, row in _rows(train):
         index = row["extra_info"]["index"]
         before, line, first = seen.setdefault(index, (path, number, row))
-        if first is not row:
-            same, place = _said(row) == _said(first), f"row {line} of {before}"
+        if first is row:
+            continue
+        here, there = f"{path}: row {number}", f"row {line} of {before}"
+        if _said(row) == _said(first):
+            found.setdefault("row", f"{here} is also {there}, and will count twice in each epoch")
+        else:
             found.setdefault(
-                same,
-                f"{path}: row {number} is also {place}, and will count twice in each epoch"
-                if same
-                else f"{path}: row {number}: extra_info.index {index} is also that of {place}, another "
-                "prompt; what is kept by index will mix the two",
+                "index",
+                f"{here}: extra_info.index {index} is also that of {there}, another prompt; what is kept by "
+                "index will mix the two",
             )
     yield from found.values()

@@ -9,9 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row, read_sft_rows
 from recipe.rerule import schema
-from recipe.rerule.preflight import divisions, models, settings
+from recipe.rerule.preflight import models, settings
 from recipe.rerule.runs import model_checks
-from recipe.rerule.schema import refuse, shown
+from recipe.rerule.schema import SettingsError, refuse, shown
 from recipe.rerule.training import lora
 from recipe.rerule.training.prompts import load_tokenizer
 from recipe.rerule.unlearning import hidden, presets
@@ -27,13 +27,6 @@ def require_method(config: DictConfig) -> None:
         OmegaConf.select(config, "method.name") is None and set(chosen) == {"none"},
         f"method is not set; set it to one of {', '.join(presets.names())}",
     )
-
-
-def check_settings(config: DictConfig) -> None:
-    """Refuse settings that do not fit together, and a step that ranks cannot share. Raises SettingsError."""
-    settings.check_thinking(config.data)
-    settings.check_adapter(config.model, "model")
-    divisions.share_batch(config)
 
 
 def check_layer(config: DictConfig, method: Method) -> None:
@@ -60,7 +53,8 @@ def check_layer(config: DictConfig, method: Method) -> None:
     try:
         count = len(hidden.layers(model))
     except (AttributeError, ValueError) as error:
-        refuse(True, f"method.layer is {method.layer}, but {error}; choose another method or model")
+        line = f"method.layer is {method.layer}, but {error}; choose another method or model"
+        raise SettingsError(line) from None
     refuse(
         method.layer >= count,
         f"method.layer is {method.layer}, but the model has the layers 0 to {count - 1}; choose one of them",
