@@ -42,8 +42,7 @@ class Stage1Trainer(SFTTrainer):
         self._signals: list[signal.Signal] = []
         self._best: list[torch.Tensor] = []
         self._fused: Any = None
-        files = config.data.prompt_files
-        rows = [row for path in listed(files) for row in read_rows(path)] if files else []
+        rows = [row for path in listed(config.data.prompt_files) for row in read_rows(path)]
         self._prompts = signal.chosen_prompts(rows, config.signal.prompts, config.trainer.seed)
         torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)

@@ -167,9 +167,6 @@ def engine_failure(address: str) -> str | None:
             return None
     except urllib.error.HTTPError as error:
         return f"its health check answers {error.code}"
-    except urllib.error.URLError as error:
-        return None if isinstance(error.reason, TimeoutError) else f"its health check fails: {error.reason}"
-    except TimeoutError:
-        return None
     except OSError as error:
-        return f"its health check fails: {error}"
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        return None if isinstance(cause, TimeoutError) else f"its health check fails: {cause}"
