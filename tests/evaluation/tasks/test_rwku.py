@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.rwku_targets import target_folders, target_probes
+from data_prep import rwku as rwku_rows
+from data_prep.writers import Writer
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import rwku
@@ -110,10 +111,17 @@ def test_special_answers() -> None:
 @needs_data
 def test_the_named_refusal_scores_what_is_published_with_nine_attack_families() -> None:
     rows: list[dict[str, Any]] = []
-    for folder in target_folders(DATA):
-        probes = target_probes(folder)
+    for source in rwku_rows.target_folders(str(DATA / "rwku")):
+        prompts = rwku_rows.load(source, rwku_rows.RwkuOptions(), Writer()).probes
+        names = ("family", "subject", "query")
+        probes = [
+            make_probe(
+                one.index, one.section, one.mode, one.golds, **{name: vars(one)[name] for name in names}
+            )
+            for one in prompts
+        ]
         said = RWKU.anchor_answers(probes, "I'm not certain about {subject}.")
-        rows += RWKU.records(probes, said, folder)
+        rows += RWKU.records(probes, said, source.folder)
     found = measured(RWKU, rows)
     names = ("forget/fb", "forget/qa", "forget/aa", "retain/fb", "retain/qa")
     assert [round(100 * found[name], 1) for name in names] == [3.8, 6.0, 27.9, 8.5, 0.7]
