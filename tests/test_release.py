@@ -92,8 +92,7 @@ def test_both_supported_pythons_are_allowed_and_tested() -> None:
 
 def test_what_is_no_python_is_packaged(project: dict[str, Any]) -> None:
     """Configurations, and what the page of the report is made from; every package says that it is typed."""
-    reporting = [f"recipe/rerule/reporting/{name}" for name in ("assets", "templates")]
-    for folder in (*reporting, "recipe/rerule/config"):
+    for folder in ("recipe/rerule/reporting/templates", "recipe/rerule/config"):
         patterns = project["package_data"][folder.replace("/", ".")]
         packaged = {path for pattern in patterns for path in (ROOT / folder).glob(pattern)}
         there = {path for path in (ROOT / folder).rglob("*") if path.suffix not in ("", ".py", ".pyc")}

@@ -14,13 +14,11 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 
 from recipe.rerule.evaluation.registry import Column
 from recipe.rerule.evaluation.table import shown
@@ -114,7 +112,7 @@ class Browser:
     Attributes:
         name: unique in the report; an HTML id.
         note: what is in it, and what was left out.
-        data: JSON value, as assets/browser.js reads it (see `probes.browser_of`).
+        data: JSON value, as templates/browser.js reads it (see `probes.browser_of`).
     """
 
     name: str
@@ -208,10 +206,9 @@ def csv_text(table: Table) -> str:
 
 def html_page(report: Report) -> str:
     """The page needs no other file: styles and script inline, images as data URIs; it forbids any request."""
-    script = _asset("browser.js")
+    script = TEMPLATES.get_template("browser.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    page = TEMPLATES.get_template("page.html")
-    return page.render(report=report, style=_asset("page.css"), script=script, script_digest=digest)
+    return TEMPLATES.get_template("page.html").render(report=report, script_digest=digest)
 
 
 def markdown_page(report: Report, folder: str) -> str:
@@ -243,14 +240,8 @@ def escaped(text: str) -> str:
     )
 
 
-def _asset(name: str) -> Markup:
-    return Markup(
-        resources.files("recipe.rerule.reporting.assets").joinpath(name).read_text(encoding="utf-8")
-    )
-
-
 def _packed(data: Any) -> str:
-    """JSON, deflated (zlib), in base64; assets/browser.js unpacks it."""
+    """JSON, deflated (zlib), in base64; templates/browser.js unpacks it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
 

@@ -85,7 +85,7 @@ def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
 
 
 def _probe(row: Mapping[Any, Any], target: str) -> dict[str, Any]:
-    """A probe, by the fields that assets/browser.js reads; `target` where the row says no subject."""
+    """A probe, by the fields that templates/browser.js reads; `target` where the row says no subject."""
     prompt = row["prompt"]
     return {
         "index": row["probe"],

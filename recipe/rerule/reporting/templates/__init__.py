@@ -1,1 +1,1 @@
-"""HTML of the page, as Jinja2 templates of the package; every value in them is escaped."""
+"""Page, its style and script, and Markdown, as Jinja2 templates; every value in HTML is escaped."""

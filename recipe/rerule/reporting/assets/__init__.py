@@ -1,1 +1,0 @@
-"""Style and script of the page, as files of the package."""
