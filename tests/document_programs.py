@@ -102,8 +102,8 @@ def _program(words: list[str]) -> tuple[str, list[str]]:
     if name == "rerule" and words and words[0] != "--help":
         if words[0] not in COMMANDS:
             raise ValueError(f"rerule has no word {words[0]}")
-        found = COMMANDS[words[0]]
-        return found.module, [*found.first, *words[1:]]
+        module, *first = COMMANDS[words[0]][0].split()
+        return module, [*first, *words[1:]]
     if name == "bash" or name.startswith("python"):
         name, *words = words[words[0] == "-m" :]
     return {"rerule": "recipe.rerule"}.get(name, name), words

@@ -40,7 +40,7 @@ OF_MODULES = {
     "recipe/rerule/evaluation/tasks/over_refusal.py": {"data_prep.sources"},  # reads a table of a user's
 }
 """What a module may import in addition to what its room may."""
-MODULES = {command.module.removeprefix("recipe.rerule.") for command in COMMANDS.values()}
+MODULES = {words.split()[0].removeprefix("recipe.rerule.") for words, _ in COMMANDS.values()}
 
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
