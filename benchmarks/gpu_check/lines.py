@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,3 @@ def _row(line: Line) -> str:
     limit = "" if line.limit is None else f"{line.limit:.3g}"
     verdict = "" if line.limit is None else ("passed" if line.passed else "FAILED")
     return f"| {line.part} | {line.what} | {value} | {limit} | {verdict} |"
-
-
-def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """The lines as plain values."""
-    return [asdict(line) | {"passed": line.passed} for line in lines]

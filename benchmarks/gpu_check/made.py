@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ class Rows:
     response_tokens: int
 
 
-def llama(shape: Shape, device: str, dtype: torch.dtype, attention: str = "sdpa") -> LlamaForCausalLM:
+def llama(shape: Shape, device: str, dtype: torch.dtype) -> LlamaForCausalLM:
     """A Llama of seeded random weights, made on the device in `dtype`."""
     config = LlamaConfig(
         vocab_size=shape.vocabulary,
@@ -48,7 +47,7 @@ def llama(shape: Shape, device: str, dtype: torch.dtype, attention: str = "sdpa"
         tie_word_embeddings=shape.tied,
         max_position_embeddings=8192,
         initializer_range=shape.hidden**-0.5,  # logits of about 1, so that responses differ in probability
-        attn_implementation=attention,
+        attn_implementation="sdpa",
     )
     torch.manual_seed(0)
     before = torch.get_default_dtype()
@@ -61,7 +60,7 @@ def llama(shape: Shape, device: str, dtype: torch.dtype, attention: str = "sdpa"
 
 
 def random_groups(rows: Rows, vocabulary: int) -> list[RolloutGroup]:
-    """Groups of random tokens, rewards and GRPO advantages; their log-probs are 0 until `with_log_probs`."""
+    """Groups of random tokens, rewards and GRPO advantages; their log-probs are 0."""
     generator = torch.Generator().manual_seed(1)
     return [_random_group(number, rows, vocabulary, generator) for number in range(rows.groups)]
 
@@ -88,13 +87,3 @@ def _random_group(number: int, rows: Rows, vocabulary: int, generator: torch.Gen
         rewards=rewards,
         ref_log_probs=torch.zeros(tokens),
     )
-
-
-def with_log_probs(
-    groups: Sequence[RolloutGroup], old: Sequence[Tensor], ref: Sequence[Tensor]
-) -> list[RolloutGroup]:
-    """The groups with stored log-probs, [tokens of all rows] for each group."""
-    return [
-        replace(group, old_log_probs=o.float().cpu(), ref_log_probs=r.float().cpu())
-        for group, o, r in zip(groups, old, ref, strict=True)
-    ]

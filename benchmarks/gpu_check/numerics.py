@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import importlib.util
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from benchmarks.gpu_check import reference
 from benchmarks.gpu_check.lines import Line
-from benchmarks.gpu_check.made import Rows, Shape, llama, random_groups, with_log_probs
-from benchmarks.gpu_check.updates import Outcome, replay_update
+from benchmarks.gpu_check.made import Rows, Shape, llama, random_groups
+from benchmarks.gpu_check.updates import replay_update
 from recipe.rerule.platform import attention
 from recipe.rerule.replay import ImportanceConfig, RolloutGroup, pad_groups
 
@@ -46,17 +47,18 @@ def check(device: str, small: bool) -> Iterator[Line]:
         expected = reference.replay_update(exact, groups, ImportanceConfig(), KL_COEF)
         for name in attentions(device, dtype):
             model.set_attn_implementation(name)
+            what = f"{str(dtype).removeprefix('torch.')}, {name}"
             for micro_batch in (rows.groups * rows.rollouts, rows.rollouts):
-                yield from _compared(model, groups, micro_batch, expected, f"{_of(dtype)}, {name}")
+                yield from _compared(model, groups, micro_batch, expected, what)
 
 
 def stored_groups(exact: torch.nn.Module, rows: Rows, vocabulary: int) -> list[RolloutGroup]:
     """Random groups whose old and reference log-probs are of two models near `exact`."""
-    groups = random_groups(rows, vocabulary)
-    old, ref = (
-        [_log_probs(near, group) for group in groups] for near in (nearby(exact, 1), nearby(exact, 2))
-    )
-    return with_log_probs(groups, old, ref)
+    old, ref = nearby(exact, 1), nearby(exact, 2)
+    return [
+        replace(group, old_log_probs=_log_probs(old, group), ref_log_probs=_log_probs(ref, group))
+        for group in random_groups(rows, vocabulary)
+    ]
 
 
 def nearby(model: torch.nn.Module, seed: int) -> torch.nn.Module:
@@ -78,7 +80,8 @@ def attentions(device: str, dtype: torch.dtype) -> list[str]:
 
 @torch.no_grad()
 def _log_probs(model: torch.nn.Module, group: RolloutGroup) -> torch.Tensor:
-    return torch.cat(reference.row_log_probs(model, group))
+    """Those of the group's response tokens, float32 [tokens]."""
+    return torch.cat(reference.row_log_probs(model, group)).float()
 
 
 def _compared(
@@ -92,27 +95,21 @@ def _compared(
     batch = {name: plane.to(device) for name, plane in pad_groups(groups, pad_token_id=0).items()}
     model.zero_grad()
     found = replay_update(model, batch, micro_batch, ImportanceConfig(), KL_COEF)
-    parts = -(-len(batch["responses"]) // micro_batch)
-    errors = _errors(model, found, batch["response_mask"].bool(), expected)
-    for name, error in errors.items():
-        limit = LIMITS[model.dtype][name]
-        yield Line("replay update", f"{what}, {parts} micro-batches: error of {name}", error, limit=limit)
+    parts, valid = -(-len(batch["responses"]) // micro_batch), batch["response_mask"].bool()
+    gradient = {name: weight.grad for name, weight in model.named_parameters()}
 
-
-def _errors(
-    model: torch.nn.Module, found: Outcome, valid: torch.Tensor, expected: reference.Expected
-) -> dict[str, float]:
     def largest(values: torch.Tensor, exact: torch.Tensor) -> float:
         return float((values[valid].cpu().double() - exact).abs().max())
 
-    return {
+    errors = {
         "log-probs": largest(found.log_probs, expected.log_probs),
         "weights": largest(found.weights, expected.weights),
         "loss": abs(found.loss - expected.loss),
-        "gradient": gradient_error(
-            {name: weight.grad for name, weight in model.named_parameters()}, expected.gradient
-        ),
+        "gradient": gradient_error(gradient, expected.gradient),
     }
+    for name, error in errors.items():
+        limit = LIMITS[model.dtype][name]
+        yield Line("replay update", f"{what}, {parts} micro-batches: error of {name}", error, limit=limit)
 
 
 def gradient_error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
@@ -123,7 +120,3 @@ def gradient_error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor
     ]
     difference, size = (torch.stack(parts).sum() for parts in zip(*squares, strict=True))
     return float((difference / size).sqrt())
-
-
-def _of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu_check.lines import Line
 from benchmarks.gpu_check.made import Rows, Shape, llama, random_groups
-from benchmarks.gpu_check.updates import Batch, on_policy_update, replay_update
+from benchmarks.gpu_check.updates import on_policy_update, replay_update
 from recipe.rerule.platform import attention
 from recipe.rerule.replay import ImportanceConfig, pad_groups
 
@@ -45,8 +45,12 @@ def _measured(shape: Shape, rows: Rows, device: str) -> Iterator[Line]:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6)
     groups = random_groups(rows, shape.vocabulary)
     batch = {name: plane.to(device) for name, plane in pad_groups(groups, pad_token_id=0).items()}
-    updates = _updates(model, batch, rows)
-    measured = {name: _cost(update, optimizer, device) for name, update in updates.items()}
+    measured: dict[str, tuple[float, float | None]] = {}
+    for cut, size in zip(CUTS, (rows.groups * rows.rollouts, rows.rollouts), strict=True):
+        on_policy = partial(on_policy_update, model, batch, size, KL_COEF)
+        replay = partial(replay_update, model, batch, size, ImportanceConfig(), KL_COEF)
+        measured[f"on-policy update, {cut}"] = _cost(on_policy, optimizer, device)
+        measured[f"replay update, {cut}"] = _cost(replay, optimizer, device)
     part = f"{shape.layers} layers of {shape.name}"
     for name, (seconds, memory) in measured.items():
         yield Line(part, f"{name}: seconds", seconds, "s")
@@ -55,16 +59,6 @@ def _measured(shape: Shape, rows: Rows, device: str) -> Iterator[Line]:
     for cut in CUTS:
         ratio = measured[f"replay update, {cut}"][0] / measured[f"on-policy update, {cut}"][0]
         yield Line(part, f"replay over on-policy, {cut}", ratio, "x")
-
-
-def _updates(model: torch.nn.Module, batch: Batch, rows: Rows) -> dict[str, Callable[[], object]]:
-    found: dict[str, Callable[[], object]] = {}
-    for cut, size in zip(CUTS, (rows.groups * rows.rollouts, rows.rollouts), strict=True):
-        found[f"on-policy update, {cut}"] = partial(on_policy_update, model, batch, size, KL_COEF)
-        found[f"replay update, {cut}"] = partial(
-            replay_update, model, batch, size, ImportanceConfig(), KL_COEF
-        )
-    return found
 
 
 def _cost(

@@ -50,19 +50,17 @@ def replay_update(
     With one micro-batch the training pass has all log-probs and weighs; with several a pass without gradient
     comes first.
     """
-    parts = list(micro_batches(batch, micro_batch))
-    if len(parts) > 1:
-        with torch.no_grad():
-            log_probs = torch.cat([packed_log_probs(model, part) for part in parts])
-        weights, _ = _weigh(log_probs, batch, config)
-        loss = sum(
-            _descend(packed_log_probs(model, part), own, part, batch, kl_coef)
-            for part, own in zip(parts, weights.split(micro_batch), strict=True)
-        )
-        return Outcome(log_probs, weights, loss)
-    log_probs = packed_log_probs(model, batch)
-    weights, _ = _weigh(log_probs, batch, config)
-    return Outcome(log_probs.detach(), weights, _descend(log_probs, weights, batch, batch, kl_coef))
+    parts, mask = list(micro_batches(batch, micro_batch)), batch["response_mask"]
+    single = len(parts) == 1
+    with torch.set_grad_enabled(single):
+        passes = [packed_log_probs(model, part) for part in parts]
+    log_probs = torch.cat(passes)
+    weights = weigh(log_ratios(log_probs, batch["old_log_probs"], mask), mask, config)[0].float()
+    loss = sum(
+        _descend(passes[0] if single else packed_log_probs(model, part), own, part, batch, kl_coef)
+        for part, own in zip(parts, weights.split(micro_batch), strict=True)
+    )
+    return Outcome(log_probs.detach(), weights, loss)
 
 
 def on_policy_update(model: Any, batch: Batch, micro_batch: int, kl_coef: float) -> float:
@@ -78,12 +76,6 @@ def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
     """Parts of at most so many rows, in order."""
     for start in range(0, len(batch["responses"]), rows):
         yield {name: plane[start : start + rows] for name, plane in batch.items()}
-
-
-def _weigh(log_probs: Tensor, batch: Batch, config: ImportanceConfig) -> tuple[Tensor, dict[str, float]]:
-    mask = batch["response_mask"]
-    weights, metrics = weigh(log_ratios(log_probs, batch["old_log_probs"], mask), mask, config)
-    return weights.float(), metrics
 
 
 def _descend(log_probs: Tensor, weights: Tensor, part: Batch, whole: Batch, kl_coef: float) -> float:

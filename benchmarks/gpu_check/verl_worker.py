@@ -1,15 +1,18 @@
-"""One rank of part 3: RANK=0 ... python -m benchmarks.gpu_check.verl_worker {cuda,cpu}
+"""Part 3: the recipe's own worker, in a process of its own, since verl chooses its platform on import.
 
-Builds the recipe's actor worker with verl's FSDP2 engine and does one replay update by plain gradient
-descent, with one micro-batch and with several. The change of the parameters over the learning rate is the
-gradient, which is compared with float64: on cuda in bfloat16, as verl computes, and in float32. Prints a JSON
-list of lines.
+RANK=0 ... python -m benchmarks.gpu_check.verl_worker {cuda,cpu} is its one rank. It builds the recipe's actor
+worker with verl's FSDP2 engine and does one replay update by plain gradient descent, with one micro-batch and
+with several. The change of the parameters over the learning rate is the gradient, which is compared with
+float64: on cuda in bfloat16, as verl computes, and in float32. It prints a JSON list of lines.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import os
+import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +38,23 @@ CONFIG = WorldConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, v
 ROWS = Rows(4, 4, 6, 8)
 LEARNING_RATE = 1e3
 """Large, so that the change of a parameter loses nothing to the rounding of its sum with the parameter."""
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+
+
+def check_worker(device: str, small: bool) -> Iterator[Line]:
+    """`ReplayActorWorker.update_actor_replay` on one rank, whose shapes are small in any case.
+
+    Raises:
+        subprocess.CalledProcessError: the worker failed; its output is above.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "benchmarks.gpu_check.verl_worker", device]
+    environment = os.environ | ONE_RANK | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for fields in json.loads(output.splitlines()[-1]):
+        yield Line(**fields)
 
 
 def main(device: str) -> list[Line]:
