@@ -157,9 +157,7 @@ def read_settings(benchmark: str) -> Settings:
     if not variable("DATA"):
         raise ValueError("DATA is not set: give the folder of the benchmark's files, or its name on the Hub")
     if found.smoke:
-        length = (
-            1024 if variable("MODEL") else 512
-        )  # of a prompt and its response; the small model has no more
+        length = 1024 if variable("MODEL") else 512  # of prompt and response; the small model has no more
         found.prepare = ["--limit", "16", "--val-rows", "8"]
         found.stage1 = [*ON_CPU, "optim.lr=1e-3", "trainer.total_epochs=1"]
         found.stage2 = [*ON_CPU, *TRY_STAGE2, f"data.max_prompt_length={length - 32}"]
@@ -311,7 +309,8 @@ def _of_target(given: Settings, name: str) -> list[Part]:
 def _by_method(given: Settings, name: str, method: str, model: str) -> list[Part]:
     """OUT/TARGET/METHOD, by a method that is not reinforcement; WHP has a model that is reinforced first."""
     out, of, experiment = given.out, f"{name}/" if name else "", f"experiment={given.benchmark}"
-    files: dict[str, object] = dict(method_files.files(method, out / "data" / name, given.rows))
+    files: dict[str, object] = {"model.path": model}
+    files |= method_files.files(method, out / "data" / name, given.rows)
     does, parts = f"{of.replace('/', ': ')}{method}: unlearning without reinforcement", list[Part]()
     if method == "whp":
         # whp reads one file. Rows of whole texts have up to 700 words.
@@ -321,7 +320,7 @@ def _by_method(given: Settings, name: str, method: str, model: str) -> list[Part
         parts += [stages.stage1(out, f"{of}reinforced", model, rows, words, told)]
         files["reinforced.path"] = out / name / "reinforced" / "model"
     words = [f"method={method}", experiment, *given.unlearn]
-    return [*parts, stages.unlearn(out, f"{of}{method}", does, model, files, words)]
+    return [*parts, stages.fine_tuned("recipe.rerule.unlearn", out, f"{of}{method}", does, files, words)]
 
 
 def script(benchmark: str, dry: bool, doing: list[str]) -> int:

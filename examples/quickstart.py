@@ -6,28 +6,17 @@ World, stage 1, RULE, ReRULE, evaluation, attacks, report (docs/quickstart.md). 
 
 from __future__ import annotations
 
-import shutil
 from os import environ
 from pathlib import Path
 
 from examples import stages
-from recipe.rerule import chain
+from recipe.rerule import chain, io
 from recipe.rerule.chain import Part
 from recipe.rerule.runs import run_folder
 
 BUILT = "built_from.json"
 """In OUT: the manifest of the world that what is there was built from."""
-MADE = (
-    "stage1",
-    "rule",
-    "rerule",
-    "evaluation",
-    "attacks",
-    "results.json",
-    "report.html",
-    "report.md",
-    "report",
-)
+MADE = ("stage1", "rule", "rerule", "evaluation", "attacks", "report.html", "report.md", "report")
 ATTACKS = ("prefill", "samples", "quantise_4", "relearn_forget_half")
 
 
@@ -75,29 +64,20 @@ def script(dry: bool, doing: list[str]) -> int:
             if code:
                 return code
             if part.name == "world":
-                _of_this_world(out)
-            if part.name == "evaluation":
-                _copied(out / "evaluation" / "results.json", out / "results.json")
+                check_world(out)
     stages.show(out / "report.md")
     print(f"done; open {out / 'report.html'}")
     return 0
 
 
-def _of_this_world(out: Path) -> None:
+def check_world(out: Path) -> None:
     """Raises ValueError where what is in `out` was built from another world than the one there now."""
-    try:
-        _copied(out / "world" / "manifest.json", out / BUILT)
-    except ValueError:
+    manifest = (out / "world" / "manifest.json").read_bytes()
+    if not (out / BUILT).exists():
+        io.write(out / BUILT, manifest)
+    if (out / BUILT).read_bytes() != manifest:
         told = f"what is in {out} was built from another world than {out / 'world'}"
-        raise ValueError(f"{told}: give another OUT, or delete {out}") from None
-
-
-def _copied(file: Path, to: Path) -> None:
-    """Copy a file, once. Raises ValueError where another one is there."""
-    if not to.exists() and not to.is_symlink():
-        shutil.copyfile(file, to)
-    if not to.is_file() or to.read_bytes() != file.read_bytes():
-        raise ValueError(f"{to} is not {file}: move it away")
+        raise ValueError(f"{told}: give another OUT, or delete {out}")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,13 @@ SMOKE=1  a try: few rows, two steps a stage, one attack
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import environ
 from pathlib import Path
 
-from examples import before_after, stages
+import pandas as pd
+
+from examples import stages
 from recipe.rerule import chain, io
 from recipe.rerule.chain import Part
 from recipe.rerule.runs import run_folder
@@ -57,11 +60,13 @@ def plan(out: Path, model: str, smoke: bool) -> list[Part]:
     parts += [stages.part("data", does, words, (data / "manifest.json").exists())]
     first = ["experiment=custom", *CPU, *tried["stage 1"]]
     second = ["experiment=forget", *CPU, *STAGE2, *tried["stage 2"]]
+    compared = ["method=po", "experiment=custom", *CPU, *PO, *tried["po"]]
     start = out / "stage1" / "model"
-    files = {"data.alternate": data / "alternate.parquet"}
+    files: dict[str, object] = {"model.path": model, "data.alternate": data / "alternate.parquet"}
     files["data.retain"] = out / "stage1" / "records" / "own_answers.parquet"
     unlearned = stages.models(rule=out / "rule", rerule=out / "rerule", po=out / "po" / "model")
-    report = ["--results", out / "evaluation", "--attacks", out / "attacks", "--run", f"rule={out / 'rule'}"]
+    report = ["recipe.rerule.report", "--title", "France", "--results", out / "evaluation"]
+    report += ["--attacks", out / "attacks", "--run", f"rule={out / 'rule'}"]
     report += ["--run", f"rerule={out / 'rerule'}", "--data", data, "--out", out / "report.html"]
     rule = "stage 2, RULE: GRPO with a reward for refusals about France and for right answers elsewhere"
     rerule = "stage 2, ReRULE: the same with replay of hard rollout groups"
@@ -73,17 +78,10 @@ def plan(out: Path, model: str, smoke: bool) -> list[Part]:
         stages.stage1(out, "stage1", model, data / "sft.parquet", first),
         stages.stage2(out, "rule", rule, start, data, [*second, "replay.enable=false"]),
         stages.stage2(out, "rerule", rerule, start, data, [*second, *tried["replay"]]),
-        stages.unlearn(
-            out, "po", po, model, files, ["method=po", "experiment=custom", *CPU, *PO, *tried["po"]]
-        ),
+        stages.fine_tuned("recipe.rerule.unlearn", out, "po", po, files, compared),
         stages.evaluation(out, "evaluation", "cpu", data, asked),
         stages.attacks(out, "cpu", data, attacked),
-        stages.part(
-            "report",
-            "report",
-            ["recipe.rerule.report", "--title", "France", *report],
-            (out / "report.html").exists(),
-        ),
+        stages.part("report", "report", report, (out / "report.html").exists()),
     ]
 
 
@@ -108,9 +106,24 @@ def script(dry: bool, doing: list[str]) -> int:
             if part.name in ("model", "data"):
                 environ["HF_HUB_OFFLINE"] = "1"
     stages.show(out / "report.md")
-    before_after.show(out / "evaluation", ["base", "rule", "rerule"])
+    show_answers(out / "evaluation", ["base", "rule", "rerule"])
     print(f"done; open {out / 'report.html'}")
     return 0
+
+
+def show_answers(folder: Path, models: Sequence[str]) -> None:
+    """Print the first two probes of each side of which the first model gave the whole right answer.
+
+    `folder`: of `evaluate model`.
+    """
+    rows = pd.read_parquet(folder / "responses.parquet")
+    asked = rows[rows["model"] == models[0]].sort_values("probe")
+    answers = rows.set_index(["model", "probe"])["response"]
+    width = max(map(len, models))
+    for probe in asked[asked["rouge_l"] == 1].groupby("side").head(2).itertuples():
+        print(f"\n{probe.prompt}  [{probe.side}]")
+        for model in models:
+            print(f"  {model:{width}}  {' '.join(answers[model, probe.probe].split())}")
 
 
 if __name__ == "__main__":

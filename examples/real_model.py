@@ -123,26 +123,9 @@ def download(name: str, cache: Path) -> None:
     distribution, version = name.split("-")[:2]
     print(f"downloading {name}", flush=True)
     with tempfile.TemporaryDirectory(dir=cache) as draft:
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--timeout",
-            "20",
-            "--retries",
-            "1",
-        ]
-        words = [
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--dest",
-            draft,
-            f"{distribution}=={version}",
-        ]
-        done = subprocess.run([*pip, *words], capture_output=True, text=True)
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--timeout=20", "--retries=1"]
+        command += ["download", "--no-deps", "--only-binary=:all:", f"--dest={draft}"]
+        done = subprocess.run([*command, f"{distribution}=={version}"], capture_output=True, text=True)
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("ERROR: ")
             raise ValueError(

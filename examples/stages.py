@@ -29,20 +29,15 @@ def part(name: str, does: str, words: Sequence[object], finished: bool, anew: Pa
 def stage1(out: Path, name: str, model: object, rows: Path, words: Sequence[str], does: str = STAGE1) -> Part:
     """OUT/NAME/model by stage 1; `words`: experiment=... and further settings."""
     files = {"model.path": model, "data.train_files": rows}
-    return _fine_tuned(out, name, does, _words("recipe.rerule.sft", out / name, files, words))
+    return fine_tuned("recipe.rerule.sft", out, name, does, files, words)
 
 
-def unlearn(
-    out: Path, name: str, does: str, model: object, files: Mapping[str, object], words: Sequence[str]
+def fine_tuned(
+    module: str, out: Path, name: str, does: str, files: Mapping[str, object], words: Sequence[str]
 ) -> Part:
-    """OUT/NAME/model by a method that is not reinforcement; `files`: {"data.forget": ...}."""
-    given = {"model.path": model, **files}
-    return _fine_tuned(out, name, does, _words("recipe.rerule.unlearn", out / name, given, words))
-
-
-def _fine_tuned(out: Path, name: str, does: str, words: Sequence[object]) -> Part:
+    """OUT/NAME/model by a module that trains without sampling; `files`: {"model.path": ...}."""
     made = (out / name / "model" / "config.json").is_file()
-    return part(name, does, words, made, anew=out / name)
+    return part(name, does, _words(module, out / name, files, words), made, anew=out / name)
 
 
 def stage2(out: Path, name: str, does: str, model: Path, data: Path, words: Sequence[str]) -> Part:
@@ -74,16 +69,9 @@ def evaluation(
 def attacks(out: Path, platform: str, data: Path, words: Sequence[object]) -> Part:
     """OUT/attacks: attacks that a kill left finished are not made again."""
     asked = ["recipe.rerule.evaluate", "attack", *words, "--platform", platform]
-    asked += [
-        "--probes",
-        data / "probes.parquet",
-        "--train",
-        data / "train.parquet",
-        "--out",
-        out / "attacks",
-    ]
-    does = "attacks: what the models that refuse still know"
-    return part("attacks", does, asked, (out / "attacks" / "attacks.json").exists())
+    asked += ["--probes", data / "probes.parquet", "--train", data / "train.parquet"]
+    does, made = "attacks: what the models that refuse still know", out / "attacks"
+    return part("attacks", does, [*asked, "--out", made], (made / "attacks.json").exists())
 
 
 def models(**paths: object) -> list[str]:

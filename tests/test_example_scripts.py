@@ -27,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.custom import CustomOptions, load
 from data_prep.writers import Writer
-from examples import before_after, benchmark, quickstart, real, real_model, stages
+from examples import benchmark, quickstart, real, real_model, stages
 from recipe.rerule import chain
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.preflight import checks
@@ -106,7 +106,7 @@ def run(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
             patched.setattr(chain, "_LOOK_SECONDS", 0.01)
             patched.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
             if script == "real":
-                patched.setattr(real.before_after, "show", lambda *_: None)
+                patched.setattr(real, "show_answers", lambda *_: None)
             capfd.readouterr()
             code = stages.run(SCRIPTS[script], words)
             said = capfd.readouterr()
@@ -386,7 +386,7 @@ def test_four_answers_before_and_after(tmp_path: Path, capsys: pytest.CaptureFix
         for n, side in sides.items()
     ]
     tidy.from_rows(rows).to_parquet(tmp_path / tidy.FILE)
-    before_after.show(tmp_path, ["base", "rerule"])
+    real.show_answers(tmp_path, ["base", "rerule"])
     shown = [
         f"Question {index}?  [{sides[index]}]\n  base    base says {index}\n  rerule  rerule says {index}\n"
         for index in (1, 3, 7, 9)

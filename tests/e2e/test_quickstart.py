@@ -34,7 +34,7 @@ def test_the_quickstart_keeps_its_promises(tmp_path: Path) -> None:
 
 
 def assert_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:
-    results = json.loads((out / "results.json").read_text())
+    results = json.loads((out / "evaluation" / "results.json").read_text())
     assert list(results) == ["base", "stage1", "rule", "rerule"]
     base = results["base"]
     for section in ("forget", "retain", "retain_unseen"):
