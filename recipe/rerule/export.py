@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.engine.models import Model, path_of, resolve_model
 from recipe.rerule.evaluation.output import json_text
 from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, read_record, stamp_folder
 from recipe.rerule.process import ArgumentParser, Progress
-from recipe.rerule.reporting.attacks import AttackResults, read_attacks
+from recipe.rerule.reporting.attacks import read_attacks
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
 from recipe.rerule.reporting.model_card import Origin, model_card, origin_of, run_of
 from recipe.rerule.runs import checkpoints, run_folder
@@ -70,7 +70,12 @@ def _run(options: argparse.Namespace) -> None:
     check_apart(options.to, ("RUN", model.path), *inputs, written="--to")
     weights = read_weights(model.path, "exported")
     origin = origin_of(run, model.step)
-    card = model_card(options.name or run_of(run.resolve()).name, origin, *_measured(options, model))
+    evaluated = [(one, _name_in_all(options.named, model, one)) for one in read_benchmarks(options.results)]
+    attacked = [
+        (one, _name(options.named, model, "--attacks", one.meta.get("models", {}), one.models))
+        for one in read_attacks(options.attacks)
+    ]
+    card = model_card(options.name or run_of(run.resolve()).name, origin, evaluated, attacked)
     with new_folder(options.to, options.overwrite, KIND) as folder, Progress("export") as progress:
         progress.doing("copying the weights")
         _write(weights, folder, card, origin)
@@ -108,18 +113,6 @@ def _model_of(given: str) -> tuple[Path, Model]:
         raise ValueError(f"{given} names several models; give one checkpoint of a run")
     run = folder.parent if checkpoints.step_of(folder.name) is not None else folder
     return run, model[0]
-
-
-def _measured(
-    options: argparse.Namespace, model: Model
-) -> tuple[list[tuple[Benchmark, str]], list[tuple[AttackResults, str]]]:
-    """The folders of results, each with the name of the model there. Raises ValueError."""
-    benchmarks = [(one, _name_in_all(options.named, model, one)) for one in read_benchmarks(options.results)]
-    attacked = [
-        (one, _name(options.named, model, "--attacks", one.meta.get("models", {}), one.models))
-        for one in read_attacks(options.attacks)
-    ]
-    return benchmarks, attacked
 
 
 def _name_in_all(named: str | None, model: Model, benchmark: Benchmark) -> str:
@@ -174,9 +167,8 @@ def _without_traces(folder: Path) -> None:
         if str(record.get("format", "")).startswith("rerule/"):
             file.unlink()
         elif file.name == "config.json" and "_name_or_path" in record:
-            file.write_text(
-                json_text({key: value for key, value in record.items() if key != "_name_or_path"})
-            )
+            del record["_name_or_path"]
+            file.write_text(json_text(record), encoding="utf-8")
 
 
 def _parser() -> ArgumentParser:

@@ -306,12 +306,6 @@ def _numbers(
     results, anchors, intervals, tests = (
         validated(adapter, parts.get(part, empty.get(part)), files[part]) for part, adapter in _PARTS.items()
     )
-    for name, of_row in intervals.items():
-        for metric, (low, high) in of_row.items():
-            if low > high:
-                raise ValueError(
-                    f"{files['intervals']}: the interval of {metric} of {name} ends before it begins"
-                )
     rows = []
     for kind, part, of_kind in (("model", "results", results), ("anchor", "anchors", anchors)):
         for name, metrics in of_kind.items():
@@ -321,8 +315,11 @@ def _numbers(
                     raise ValueError(
                         f"{files[part]}: {metric} of {name} is {value:g}, outside 0 to {most}{hint}"
                     )
-                ends = intervals.get(name, {}).get(metric, (math.nan, math.nan))
-                rows.append((kind, name, metric, value, *ends))
+                low, high = intervals.get(name, {}).get(metric, (math.nan, math.nan))
+                if low > high:
+                    told = f"the interval of {metric} of {name} ends before it begins"
+                    raise ValueError(f"{files['intervals']}: {told}")
+                rows.append((kind, name, metric, value, low, high))
     told = pd.DataFrame([test.model_dump() for test in tests], columns=TESTS)
     return pd.DataFrame(rows, columns=NUMBERS), told.astype({"p_holm": float, "facts": float})
 

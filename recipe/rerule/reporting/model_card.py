@@ -188,6 +188,12 @@ def model_card(
     }
     if base and base == first:
         front_matter["base_model"] = base
+    forgotten, scores = list[str](), list[tuple[str, Table]]()
+    for benchmark, model in evaluated:
+        for target in benchmark.targets:
+            forgotten += _forgotten(target, model, benchmark.title)
+            several = f": {target.target}" if len(benchmark.targets) > 1 else ""
+            scores.append((f"{benchmark.title}{several}", _scores(target, model)))
     return TEMPLATES.get_template("card.md").render(
         front_matter=yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True),
         name=name,
@@ -195,20 +201,8 @@ def model_card(
         origin=origin,
         facts=({"trained from": base} if base else {}) | dict(origin.facts),
         base=base,
-        forgotten=[
-            line
-            for benchmark, model in evaluated
-            for target in benchmark.targets
-            for line in _forgotten(target, model, benchmark.title)
-        ],
-        scores=[
-            (
-                benchmark.title if len(benchmark.targets) == 1 else f"{benchmark.title}: {target.target}",
-                _scores(target, model),
-            )
-            for benchmark, model in evaluated
-            for target in benchmark.targets
-        ],
+        forgotten=forgotten,
+        scores=scores,
         leaks=[
             (results.title, _sentences(results, model), _leaks(results, model)) for results, model in attacked
         ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -25,13 +24,6 @@ _TITLE_LETTERS = 40
 """Of a line of a panel's title."""
 
 
-class Missing(NamedTuple):
-    """A figure that is not drawn, and why."""
-
-    title: str
-    why: str
-
-
 def paper_figures(benchmarks: Sequence[Benchmark], runs: Sequence[Run]) -> list[Part]:
     """In order: single validation prompts, metrics against replay's start for each benchmark, and the share
     of hard groups by tau; last a line on those that are missing."""
@@ -40,23 +32,24 @@ def paper_figures(benchmarks: Sequence[Benchmark], runs: Sequence[Run]) -> list[
         *(start_figure(benchmark.mean, benchmark.title, runs) for benchmark in benchmarks),
         hard_share_figure(runs),
     ]
-    missing = [f"{one.title} ({one.why})" for one in made if isinstance(one, Missing)]
+    missing = [one for one in made if isinstance(one, str)]
     figures: list[Part] = [one for one in made if isinstance(one, Figure)]
     return [*figures, f"Figures that are not drawn: {'; '.join(missing)}."] if missing else figures
 
 
-def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
-    """Rewards of the hardest validation prompts over steps, of runs that validated at least twice."""
+def validation_prompts_figure(runs: Sequence[Run]) -> Figure | str:
+    """Rewards of the hardest validation prompts over steps, of runs that validated at least twice.
+
+    Each function of this module returns the title and the reason where its figure cannot be drawn.
+    """
     title = "The hardest validation prompts, one by one"
     shown = [run for run in runs if run.validated["index"].duplicated().any()]
-    hardest = hardest_prompts([run.validated for run in shown], HARDEST_COUNT) if shown else []
+    if not shown:
+        missing = "rewards of two validations in records/validation.jsonl, which trainer.test_freq makes"
+        return f"{title} (no run has {missing})"
+    hardest = hardest_prompts([run.validated for run in shown], HARDEST_COUNT)
     if not hardest:
-        return Missing(
-            title,
-            "no run has rewards of two validations in records/validation.jsonl, which trainer.test_freq makes"
-            if not shown
-            else "the runs have no validation prompt in common",
-        )
+        return f"{title} (the runs have no validation prompt in common)"
     panels = []
     for index in hardest:
         prompt = prompt_of(shown[0].validated, index)
@@ -86,7 +79,7 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
     )
 
 
-def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure | Missing:
+def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure | str:
     """Metrics of the models that runs made, by the step of their first replay update.
 
     `of`: the benchmark's title.
@@ -96,7 +89,7 @@ def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure
     starts = {run.name: replay_start_step(run) for run in runs if run.name in models}
     warmups = {run.setting("replay.warmup_steps") for run in runs if starts.get(run.name) is not None}
     if len(warmups) < 2:
-        return Missing(title, "it needs two runs with replay and results whose replay.warmup_steps differ")
+        return f"{title} (it needs two runs with replay and results whose replay.warmup_steps differ)"
     numbers = {name: rows.set_index("metric")[ENDS] for name, rows in evaluation.numbers.groupby("name")}
 
     def fill(axes: Axes, column: Column) -> None:
@@ -129,12 +122,12 @@ def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure
     )
 
 
-def hard_share_figure(runs: Sequence[Run]) -> Figure | Missing:
+def hard_share_figure(runs: Sequence[Run]) -> Figure | str:
     """Share of rollout groups that are hard, by the tau that says so, of runs with records of prompts."""
     title = "Share of hard groups, by tau"
     recorded = [run for run in runs if len(run.groups)]
     if not recorded:
-        return Missing(title, "no run has records/prompts.jsonl")
+        return f"{title} (no run has records/prompts.jsonl)"
     names = " and ".join(run.name for run in recorded)
     panels = [
         (
