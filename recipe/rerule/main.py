@@ -47,14 +47,14 @@ def run(config: DictConfig) -> None:
     """
     from verl.trainer.main_ppo import run_ppo
 
-    from recipe.rerule.preflight import settings
+    from recipe.rerule.preflight import identity
     from recipe.rerule.runs import checkpoints
     from recipe.rerule.training import cluster, learning
 
     folder = config.trainer.default_local_dir
     run_folder.begin(folder, stage=2)
     with run_folder.held(folder), process.stoppable(lambda: _how_to_go_on(folder)):
-        run_folder.keep_identity(folder, settings.rows_of(config))
+        run_folder.keep_identity(folder, identity.of_stage2(config))
         before = checkpoints.newest_complete(folder)
         with cluster.of_run(config, _task_runner(config)) as task_runner:
             run_ppo(config, task_runner_class=task_runner)

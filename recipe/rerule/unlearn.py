@@ -39,9 +39,9 @@ def _list(arguments: list[str]) -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule.preflight import checks
+    from recipe.rerule.preflight import checks, identity
+    from recipe.rerule.runs import checkpoints
     from recipe.rerule.runs.written_model import publish_model
-    from recipe.rerule.unlearning import identity
 
     with io.one_line(ValueError, code=2):
         checks.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
@@ -53,23 +53,10 @@ def _check_and_run(config: DictConfig) -> None:
         folder = Path(config.trainer.default_local_dir)
         run_folder.begin(folder, stage="unlearn")
         with run_folder.held(folder) as lock, ranks.temporary_files():
-            identity.keep(config)
-            _find_checkpoint(config)
+            run_folder.keep_identity(folder, identity.of_unlearn(config))
+            checkpoints.find(config.trainer)
             ranks.start(config, "recipe.rerule.unlearn", "recipe.rerule.unlearn", train, lock)
             print(f"unlearning finished: {publish_model(folder)}", file=sys.stderr)
-
-
-def _find_checkpoint(config: DictConfig) -> None:
-    """Let verl go on from the newest checkpoint that counts, where the run is to go on."""
-    from recipe.rerule.runs import checkpoints
-
-    trainer = config.trainer
-    if trainer.resume_mode == "auto":
-        _, notice = checkpoints.prepare_resume(trainer.default_local_dir)
-        if notice is not None:
-            io.warn(notice)
-    elif trainer.resume_mode == "resume_path":
-        checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
 
 
 def train(config: DictConfig) -> None:

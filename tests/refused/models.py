@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+import yaml
 from safetensors.torch import load_file, save_file
 
 from recipe.rerule.runs import checkpoints, run_folder
@@ -183,26 +183,25 @@ def linked(checkpoint: Path) -> None:
 
 def started(setting: str) -> Change:
     """Of a run that was started with this setting."""
-    return lambda checkpoint: OmegaConf.save(
-        OmegaConf.from_dotlist([setting]), checkpoint.parent / "config.yaml"
-    )
-
-
-def torn(checkpoint: Path) -> None:
-    """Its config.yaml ends within a list."""
-    (checkpoint.parent / "config.yaml").write_text("data: [1")
+    key, _, value = setting.partition("=")
+    return of_identity({key: yaml.safe_load(value)})
 
 
 def of_rows(sha256: str) -> Change:
+    return of_identity({"data.train_files": [sha256]})
+
+
+def of_identity(identity: dict[str, Any]) -> Change:
     def make(checkpoint: Path) -> None:
         run_folder.begin(checkpoint.parent, stage=2)
-        run_folder.keep_identity(checkpoint.parent, {"data.train_files": [sha256]})
+        run_folder.keep_identity(checkpoint.parent, identity)
 
     return make
 
 
 def of_devices(checkpoint: Path) -> None:
     """Of a run on two."""
+    (checkpoint / "complete.json").unlink()
     (checkpoint / "actor" / "optim_world_size_1_rank_0.pt").unlink()
     for rank in range(2):
         (checkpoint / "actor" / f"optim_world_size_2_rank_{rank}.pt").touch()

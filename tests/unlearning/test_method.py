@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import read_sft_rows, write_sft_rows
 from recipe.rerule import schema
-from recipe.rerule.preflight import checks
+from recipe.rerule.preflight import checks, identity
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError
-from recipe.rerule.unlearning import frozen, identity, losses, presets
+from recipe.rerule.unlearning import frozen, losses, presets
 from recipe.rerule.unlearning.method import FORGET
 from tests.e2e.stack import ROOT
 from tests.unlearning import made
@@ -59,7 +59,7 @@ def run(base: DictConfig, tmp_path: Path) -> DictConfig:
     config = copy.deepcopy(base)
     config.trainer.default_local_dir = str(tmp_path / "run")
     run_folder.begin(tmp_path / "run", stage="unlearn")
-    identity.keep(config)
+    run_folder.keep_identity(tmp_path / "run", identity.of_unlearn(config))
     checkpoints.step_folder(tmp_path / "run", 1).mkdir()
     checkpoints.finish(tmp_path / "run", 1)
     config.trainer.resume_mode = "auto"
@@ -68,7 +68,7 @@ def run(base: DictConfig, tmp_path: Path) -> DictConfig:
 
 def refusal(config: DictConfig) -> str:
     with pytest.raises(SettingsError) as raised:
-        identity.check(config)
+        identity.check(config, identity.of_unlearn)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -118,7 +118,7 @@ def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictCon
 
 def test_the_number_of_steps_counts_where_the_rate_follows_it(run: DictConfig) -> None:
     run.optim.lr_scheduler_type = "cosine"
-    identity.keep(run)
+    run_folder.keep_identity(run.trainer.default_local_dir, identity.of_unlearn(run))
     run.trainer.total_epochs = 50
     assert refusal(run).startswith("trainer.total_epochs is 50, but the run in ")
     run.trainer.total_training_steps = 2
@@ -131,7 +131,7 @@ def test_rows_count_by_what_they_are_and_not_by_where(run: DictConfig, tmp_path:
     same.write_bytes(Path(run.data.forget).read_bytes())
     write_sft_rows(fewer, rows[:-1])
     run.data.forget = str(same)
-    identity.check(run)
+    identity.check(run, identity.of_unlearn)
     run.data.forget = str(fewer)
     said = refusal(run)
     assert said.startswith(f"data.forget is {fewer} (sha256 ")
@@ -145,7 +145,7 @@ def test_what_changes_no_result_may_change(run: DictConfig, monkeypatch: pytest.
     run.method.name, run.model.path, run.data.retain = "mine", "model", "rows/retain.parquet"
     run.data.micro_batch_size_per_gpu, run.trainer.save_freq, run.trainer.logger = 1, 2, []
     run.trainer.total_epochs, run.data.alternate = 9, run.data.forget
-    identity.check(run)
+    identity.check(run, identity.of_unlearn)
 
 
 def test_a_run_that_starts_afresh_may_have_any_settings(run: DictConfig, tmp_path: Path) -> None:
@@ -154,18 +154,18 @@ def test_a_run_that_starts_afresh_may_have_any_settings(run: DictConfig, tmp_pat
     said = marker.read_text()
     marker.unlink()
     run_folder.begin(tmp_path / "run", stage="unlearn")
-    identity.check(run)
+    identity.check(run, identity.of_unlearn)
     marker.write_text(said)
     (tmp_path / "run" / "global_step_1" / "complete.json").unlink()
-    identity.check(run)
+    identity.check(run, identity.of_unlearn)
     run.trainer.resume_mode, run.trainer.default_local_dir = "disable", str(tmp_path / "new")
-    identity.check(run)
+    identity.check(run, identity.of_unlearn)
 
 
 def test_every_setting_of_a_method_counts_but_its_name() -> None:
     any_file = presets.CONFIG / "unlearn_trainer.yaml"
     config = made.composed("method.retain=nll", f"data.retain={any_file}")
-    known = {key.removeprefix("method.") for key in identity.of(config) if key.startswith("method.")}
+    known = {key.removeprefix("method.") for key in identity.of_unlearn(config) if key.startswith("method.")}
     assert known == set(config.method) - {"name"}
 
 

@@ -14,12 +14,20 @@ from omegaconf.errors import InterpolationResolutionError
 
 from data_prep.contract import read_rows, read_sft_rows
 from recipe.rerule import io, platform, schema
-from recipe.rerule.preflight import disk, divisions, installation, models, rows, settings, unlearning
+from recipe.rerule.preflight import (
+    disk,
+    divisions,
+    identity,
+    installation,
+    models,
+    rows,
+    settings,
+    unlearning,
+)
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
 from recipe.rerule.schema import SettingsError, listed, plain, refuse
 from recipe.rerule.training import cluster, learning, memory, sizes
-from recipe.rerule.unlearning import identity
 from recipe.rerule.unlearning.method import Method
 from reward import RewardConfig
 
@@ -117,7 +125,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     if config.trainer.save_freq != -1:
         _require_model(config, "actor_rollout_ref.actor.checkpoint.save_contents")
     _check_run_folder(config, stage=2)
-    settings.check_resumed(config)
+    identity.check(config, identity.of_stage2)
     for name in ("validation_data_dir", "rollout_data_dir"):
         if (folder := config.trainer.get(name)) is not None:
             resumed = config.trainer.resume_mode != "disable"
@@ -173,7 +181,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     yield from unlearning.unread_settings(method)
     yield from unlearning.unread_files(config, method)
     files = unlearning.read(config, method)
-    identity.check(config)
+    identity.check(config, identity.of_unlearn)
     named = [(config.data[side], found) for side, found in files.items()]
     for one in named:
         rows.refuse_probes([one])
@@ -203,15 +211,16 @@ def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
     trainer, folder = config.trainer, config.trainer.default_local_dir
     run_folder.check_writable(folder)
     run_folder.check(folder, stage)
-    checkpoints.check_trusted(folder, trainer.resume_mode)
-    count = trainer.n_gpus_per_node * trainer.nnodes
-    checkpoints.check_devices(folder, trainer.resume_mode, trainer.resume_from_path, count)
     # verl's SFT trainer loses an epoch where a checkpoint ends one.
     refuse(
         stage == 1 and trainer.resume_mode != "disable",
         f"trainer.resume_mode is {trainer.resume_mode}, but stage 1 starts from the beginning; set it to "
         "disable",
     )
+    if trainer.resume_mode == "resume_path":
+        schema.require_set(config, "trainer.resume_from_path")
+    checkpoints.check_trusted(trainer)
+    checkpoints.check_devices(trainer)
     # verl's SFT trainer takes it with auto too, where the checks of trust look at the run folder.
     refuse(
         stage != 1 and trainer.resume_mode != "resume_path" and trainer.resume_from_path is not None,
@@ -224,6 +233,5 @@ def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
         f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
         f"{instead}",
     )
-    if trainer.resume_mode == "resume_path" and stage != 1:
-        schema.require_set(config, "trainer.resume_from_path")
+    if trainer.resume_mode == "resume_path":
         checkpoints.check_resume_from(folder, trainer.resume_from_path)

@@ -17,11 +17,9 @@ from typing import Any, get_args
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule import schema
-from recipe.rerule.io import file_sha256
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
-from recipe.rerule.training import cluster, local_paths
+from recipe.rerule.training import cluster
 from recipe.rerule.training.memory import has_critic
 from reward import RewardConfig
 from reward.refusal import RefusalPhrases
@@ -33,20 +31,6 @@ _PACKAGES |= {"rl_insight": "rl_insight", "vemlp_wandb": "volcengine_ml_platform
 """The package that a logger needs."""
 _HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""
-_OPTIMIZER = "actor_rollout_ref.actor.optim"
-_OF_CHECKPOINT = (
-    *("data.train_batch_size", "data.sides", "data.shuffle", "data.seed"),
-    *(f"{_OPTIMIZER}.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type")),
-    *(f"{_OPTIMIZER}.{name}" for name in ("lr_warmup_steps", "lr_warmup_steps_ratio")),
-    *("actor_rollout_ref.model.path", "data.train_max_samples", "data.filter_overlong_prompts"),
-    *(f"actor_rollout_ref.model.{name}" for name in ("lora_rank", "lora_alpha", "target_modules")),
-    "actor_rollout_ref.model.exclude_modules",
-)
-"""What a checkpoint of stage 2 brings: another order of rows would not fit, another rate would not count, the
-KL term would compare with another model, and an adapter would have another scale."""
-_OF_FILTERED = ("data.max_prompt_length", "data.apply_chat_template_kwargs")
-"""What else the order of rows depends on where long prompts are left out."""
-_OF_CRITIC = tuple(f"critic.optim.{name}" for name in ("lr", "weight_decay", "betas", "lr_scheduler_type"))
 
 
 def check_stage1(config: DictConfig) -> None:
@@ -181,47 +165,6 @@ def _check_processors(config: DictConfig) -> None:
         f"({each} with each of the {devices} devices, and {others}) and would wait for ever; they are only "
         f"counted, so set it to {needed + cluster.OTHER_CPUS - 1} or more, however many there are",
     )
-
-
-def check_resumed(config: DictConfig) -> None:
-    """Refuse to go on with another value of what the checkpoint brings, or with other rows.
-
-    Raises:
-        SettingsError: naming the setting.
-        ValueError: the run's config.yaml is damaged.
-        OSError: a file of rows cannot be read.
-    """
-    from recipe.rerule.runs.history import read_config  # imports pandas
-
-    trainer = config.trainer
-    folder = checkpoints.resumed_run(trainer.default_local_dir, trainer.resume_mode, trainer.resume_from_path)
-    if folder is None:
-        return
-    before, now = OmegaConf.create(read_config(folder / "config.yaml")), copy.deepcopy(config)
-    local_paths.make_absolute(now)  # as those of the run's config.yaml
-    instead = (
-        "go on with that, or start another run from the model in its checkpoint, in another "
-        "trainer.default_local_dir"
-    )
-    keys = [*_OF_CHECKPOINT, *checkpoints.length_keys(config, _OPTIMIZER)]
-    keys += _OF_FILTERED if config.data.filter_overlong_prompts else ()
-    keys += _OF_CRITIC if has_critic(config) else ()
-    for key in keys:
-        value, former = (OmegaConf.select(one, key) for one in (now, before))
-        refuse(
-            former is not None and value != former,
-            f"{key} is {shown(value)}, but the run in {folder} was started with {shown(former)}; {instead}",
-        )
-    former = run_folder.identity_of(folder).get("data.train_files")
-    refuse(
-        former is not None and former != rows_of(config)["data.train_files"],
-        f"data.train_files has other rows than those that the run in {folder} was started with; {instead}",
-    )
-
-
-def rows_of(config: DictConfig) -> dict[str, list[str]]:
-    """What `run.json` says of the rows of stage 2: the SHA-256 of each file. Raises OSError."""
-    return {"data.train_files": [file_sha256(Path(path)) for path in listed(config.data.train_files)]}
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:

@@ -245,42 +245,63 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
         )
 
 
-def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
-    """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
+def resumed(trainer: DictConfig) -> Path | None:
+    """The checkpoint that a run with these settings `trainer` goes on from; None where it starts anew."""
+    if trainer.resume_mode == "resume_path":
+        return Path(trainer.resume_from_path)
+    step = newest_complete(trainer.default_local_dir) if trainer.resume_mode == "auto" else None
+    return None if step is None else step_folder(trainer.default_local_dir, step)
+
+
+def find(trainer: DictConfig) -> Path | None:
+    """`resumed`, from which verl goes on too when this returns.
+
+    Raises ValueError: as `prepare_resume_from`.
+    """
+    if trainer.resume_mode == "resume_path":
+        prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+    elif trainer.resume_mode == "auto":
+        _, notice = prepare_resume(trainer.default_local_dir)
+        if notice is not None:
+            io.warn(notice)
+    return resumed(trainer)
+
+
+def check_trusted(trainer: DictConfig) -> None:
+    """Refuse to go on by resume_mode=auto from files that are not the run's own. Writes nothing.
 
     Raises ValueError: naming the file and its owner, or the file that complete.json does not name.
     """
-    if resume_mode != "auto":
+    if trainer.resume_mode != "auto" or (folder := resumed(trainer)) is None:
         return
-    for folder in _resumable(run_folder):
-        if (reason := _distrust(folder)) is not None:
-            raise ValueError(
-                f"{reason}; going on from it would execute what its .pt files say. Where you trust it, pass "
-                f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
-            )
+    for file in sorted(folder.rglob("*.pt")):
+        if (owner := file.stat().st_uid) not in (0, os.geteuid()):
+            reason = f"{file} belongs to another user (uid {owner})"
+        elif str(file.relative_to(folder)) not in _sizes(folder):
+            reason = f"{file} is not named in {folder / MARKER_FILE}, so this run did not write it"
+        else:
+            continue
+        raise ValueError(
+            f"{reason}; going on from it would execute what its .pt files say. Where you trust it, pass "
+            f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
+        )
 
 
-def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | None, devices: int) -> None:
+def check_devices(trainer: DictConfig) -> None:
     """Refuse to go on with another number of devices: each rank reads the file that it has written itself.
 
     Raises ValueError: naming the checkpoint and both numbers.
     """
-    auto = _resumable(run_folder)[-1:] if resume_mode == "auto" else []
-    for folder in [Path(resume_from)] if resume_mode == "resume_path" and resume_from else auto:
-        saved = {int(found[2]) for file in _files(folder) if (found := _RANK_FILE.fullmatch(file.name))}
-        if saved and devices not in saved:
-            raise ValueError(
-                f"{folder} is of a run on {max(saved)} devices, and this one has {devices} "
-                f"(trainer.n_gpus_per_node x trainer.nnodes); go on with {max(saved)}, or start another run "
-                "from the model in that checkpoint, in another trainer.default_local_dir"
-            )
-
-
-def resumed_run(run_folder: str | Path, resume_mode: str, resume_from: str | None) -> Path | None:
-    """The run folder of the checkpoint that a run goes on from; None where it starts anew."""
-    if resume_mode == "resume_path" and resume_from:
-        return Path(resume_from).parent
-    return Path(run_folder) if resume_mode == "auto" and newest_complete(run_folder) is not None else None
+    if (folder := resumed(trainer)) is None:
+        return
+    devices = trainer.n_gpus_per_node * trainer.nnodes
+    saved = {int(found[2]) for file in _files(folder) if (found := _RANK_FILE.fullmatch(file.name))}
+    if saved and devices not in saved:
+        raise ValueError(
+            f"{folder} is of a run on {max(saved)} devices, and this one has {devices} "
+            f"(trainer.n_gpus_per_node x trainer.nnodes); go on with {max(saved)}, or start another run "
+            "from the model in that checkpoint, in another trainer.default_local_dir"
+        )
 
 
 def length_keys(config: DictConfig, optimizer: str) -> tuple[str, ...]:
@@ -295,23 +316,6 @@ def _complete(run_folder: str | Path) -> list[Path]:
     """The checkpoints that count, the newest last."""
     folders = [step_folder(run_folder, step) for step in _steps(run_folder)]
     return [folder for folder in folders if problem(folder) is None]
-
-
-def _resumable(run_folder: str | Path) -> list[Path]:
-    """The checkpoint that resume_mode=auto would go on from; without one that counts (stage 1), all."""
-    step = newest_complete(run_folder)
-    return [step_folder(run_folder, n) for n in (_steps(run_folder) if step is None else [step])]
-
-
-def _distrust(folder: Path) -> str | None:
-    """Why a checkpoint's pickles are not to be loaded unasked; None where there is no reason."""
-    named = _sizes(folder) if problem(folder) is None else None
-    for file in (file for file in _files(folder) if file.suffix == ".pt"):
-        if (owner := file.stat().st_uid) not in (0, os.geteuid()):
-            return f"{file} belongs to another user (uid {owner})"
-        if named is not None and str(file.relative_to(folder)) not in named:
-            return f"{file} is not named in {folder / MARKER_FILE}, so this run did not write it"
-    return None
 
 
 def _sizes(folder: Path) -> dict[str, int]:

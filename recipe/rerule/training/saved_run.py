@@ -131,7 +131,7 @@ class SavedRun(_Trainer):
             checkpoints.keep(run_folder, self._checkpoints_to_keep)
 
     def _load_checkpoint(self) -> None:
-        folder = self._prepare_resume()
+        folder = checkpoints.find(self.config.trainer)
         super()._load_checkpoint()
         if folder is None:
             return
@@ -139,19 +139,6 @@ class SavedRun(_Trainer):
         if self.replay is not None and self.replay_config.restore:
             load(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
             check_references(self.replay)
-
-    def _prepare_resume(self) -> Path | None:
-        """The checkpoint this run goes on from, which verl's `_load_checkpoint` then finds too."""
-        trainer = self.config.trainer
-        if trainer.resume_mode == "resume_path":
-            checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
-            return Path(trainer.resume_from_path)
-        if trainer.resume_mode == "disable":
-            return None
-        step, notice = checkpoints.prepare_resume(trainer.default_local_dir)
-        if notice is not None:
-            print(notice, flush=True)
-        return None if step is None else checkpoints.step_folder(trainer.default_local_dir, step)
 
 
 def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: str | Path) -> None:

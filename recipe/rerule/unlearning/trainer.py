@@ -105,10 +105,8 @@ class UnlearningTrainer(SFTTrainer):
         self.training_client.steps = self.resume_global_step
         self.training_client.dual_begins = self._method.dual_warmup * self.steps_per_epoch
         if self.resume_global_step and self._method.dual_rate is not None:
-            trainer = config.trainer
-            folder = checkpoints.step_folder(trainer.default_local_dir, self.resume_global_step)
-            if trainer.resume_mode == "resume_path":
-                folder = Path(trainer.resume_from_path)
+            folder = checkpoints.resumed(config.trainer)
+            assert folder is not None
             self.loss_fn.weights["retain"] = float((folder / _WEIGHT).read_text("utf-8"))
 
     def fit(self) -> None:
