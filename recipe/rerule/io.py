@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import fcntl
 import hashlib
 import json
@@ -208,11 +207,16 @@ def read_json(file: Path, *, nan: bool = False) -> Any:
 
 def read_record(file: Path) -> dict[str, Any]:
     """The JSON object in a file; {} where it is a link, no JSON or no object."""
+    return {} if file.is_symlink() else _object(file.read_bytes()) or {}
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    """The JSON object of a text; None where the text is torn or something else."""
     try:
-        record = {} if file.is_symlink() else json.loads(file.read_bytes())
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def json_lines(records: Iterable[Mapping[str, Any]], *, nan: bool = False) -> str:
@@ -241,19 +245,13 @@ def kept_line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
 
-def kept_record(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; None where the line is torn or foreign."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
 def kept_records(content: bytes) -> Iterator[dict[str, Any]]:
-    """The records of a file's content; a last one whose line break alone is missing is whole."""
+    """The records of a file's content, without lines that are torn or foreign.
+
+    A last one whose line break alone is missing is whole.
+    """
     # Split at line feeds alone: a JSON text may hold U+2028 and the like as they are.
-    return (record for line in content.split(b"\n") if (record := kept_record(line)) is not None)
+    return (record for line in content.split(b"\n") if (record := _object(line)) is not None)
 
 
 def drop_torn_line(path: Path) -> None:
@@ -332,18 +330,17 @@ def size(path: Path) -> int:
 
 _FULL_BYTES = 2**20
 """A file system with less free space than this counts as full."""
-_ERRNOS = {errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "limit"}
-_WORDS = {
-    "No space left on device": "full",
+_REFUSALS = {
     "no space left on device": "full",
     "os error 28": "full",  # safetensors
-    "Disk quota exceeded": "quota",
-    "File too large": "limit",
+    "disk quota exceeded": "quota",
+    "file too large": "limit",
     "unexpected pos": "torch",
-    "PytorchStreamWriter failed": "torch",
+    "pytorchstreamwriter failed": "torch",
     "file write failed": "torch",
 }
-"""What libraries say, and which kind of refusal it is. torch says the same whatever the reason."""
+"""What the system and libraries say, in small letters, and which kind of refusal it is. torch says the same
+whatever the reason."""
 
 
 class DiskFullError(OSError):
@@ -384,11 +381,8 @@ def _refusal(error: BaseException) -> str | None:
         if isinstance(one, BaseException) and not any(one is other for other in chain):
             chain.append(one)
             pending += [one.__cause__, one.__context__, getattr(one, "cause", None)]  # the last one is Ray's
-    for one in chain:
-        if isinstance(one, OSError) and one.errno in _ERRNOS:
-            return _ERRNOS[one.errno]
-    text = " ".join(str(one) for one in chain)
-    return next((kind for words, kind in _WORDS.items() if words in text), None)
+    text = " ".join(map(str, chain)).lower()
+    return next((kind for words, kind in _REFUSALS.items() if words in text), None)
 
 
 def _lack_of_room(kind: str, path: Path, written: Path, needed: int | None) -> str | None:
