@@ -53,7 +53,7 @@ def test_facts_of_a_stored_group_by_hand() -> None:
     group = make_group(7, 4, [0.0, 1.0, 1.0], [2, 1, 1], advantages=[-1.0, 0.5, 0.0], side="retain")
     stored = StoredGroup.of(group, reuse_count=3)
     assert (stored.prompt_index, stored.side, stored.mode, stored.step) == (7, "retain", "qa", 4)
-    assert (stored.n, stored.prompt_length, stored.tokens, stored.has_ref) == (3, 3, 4, True)
+    assert (stored.n, stored.tokens, stored.has_ref) == (3, 4, True)
     assert stored.mean_reward == pytest.approx(2 / 3)
     assert stored.signal == (1 + 1 + 0.5 + 0) / 4
     assert (stored.reuse_count, StoredGroup.of(group).reuse_count) == (3, 0)

@@ -127,7 +127,7 @@ def test_the_folder_holds_only_formats_that_execute_nothing_and_no_leftovers(tmp
     json.loads((tmp_path / "state.json").read_text())
     (tensors,) = tmp_path.glob("*.safetensors")
     length = int.from_bytes(tensors.read_bytes()[:8], "little")
-    assert "old_log_probs" in json.loads(tensors.read_bytes()[8 : 8 + length])
+    assert "0.old_log_probs" in json.loads(tensors.read_bytes()[8 : 8 + length])
     assert loaded(tmp_path) == snapshot(replay)
 
 
@@ -209,15 +209,15 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (put("{"), "FOLDER/state.json is damaged or of another version: Invalid JSON: EOF while parsing"),
     (put("[" * 10_000), "FOLDER/state.json is damaged or of another version: Invalid JSON: recursion"),
     (put("[]"), "FOLDER/state.json is damaged or of another version: Input should be an object"),
-    (edited(lambda r: r.update(format_version=2)), "version: format_version: Input should be 3; use another"),
+    (edited(lambda r: r.update(format_version=3)), "version: format_version: Input should be 4; use another"),
     (edited(lambda r: r.pop("rng")), "version: rng: Field required; use another checkpoint"),
     (edited(lambda r: r.update(more=1)), "version: more: Extra inputs are not permitted; use another"),
     (edited(lambda r: r.update(gate_open=1)), "version: gate_open: Input should be a valid boolean"),
-    (edited(lambda r: r["draws"].append(1.5)), "draws: 9: Input should be a valid integer"),
-    (edited(lambda r: r["draws"].append(1)), "FOLDER does not hold whole rollout groups"),
-    (edited(lambda r: r["modes"].pop()), "FOLDER does not hold whole rollout groups"),
-    (edited(lambda r: r["sides"].pop()), "FOLDER does not hold whole rollout groups"),
-    (edited(lambda r: r["sides"].__setitem__(0, "reject")), "side is 'reject'"),
+    (edited(lambda r: r["groups"][8].update(step=1.5)), "groups: 8: step: Input should be a valid integer"),
+    (edited(lambda r: r["groups"][8].pop("mode")), "groups: 8: mode: Field required"),
+    (edited(lambda r: r["groups"].append(r["groups"][0])), "FOLDER does not hold whole rollout groups"),
+    (edited(lambda r: r["groups"].pop()), "FOLDER does not hold whole rollout groups"),
+    (edited(lambda r: r["groups"][0].update(side="reject")), "side is 'reject'"),
     (edited(lambda r: r["rng"].pop("sampling")), "state of the sampling generator is not readable"),
     (
         lambda folder: tensors_of(folder).write_bytes(tensors_of(folder).read_bytes() + b"more"),

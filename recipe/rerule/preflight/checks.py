@@ -24,7 +24,7 @@ from recipe.rerule.preflight import (
     settings,
     unlearning,
 )
-from recipe.rerule.replay.custom import build_rules
+from recipe.rerule.replay import Replay
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
 from recipe.rerule.schema import SettingsError, listed, plain, refuse
 from recipe.rerule.training import cluster, learning, memory, sizes
@@ -121,7 +121,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     key = "actor_rollout_ref.model"
     settings.check_parts(config, policy, key, optimizer)
     settings.check_parts_of_stage2(config)
-    build_rules(replay)
+    Replay(replay)  # makes the rules of the user's own
     if config.trainer.save_freq != -1:
         _require_model(config, "actor_rollout_ref.actor.checkpoint.save_contents")
     _check_run_folder(config, stage=2)

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .config import ReplayConfig
-from .group import PLANES, REWARD_RESOLUTION, ROW_PLANES, TOKEN_PLANES, RolloutGroup
-
-# The one-byte plane comes last, so that every other plane starts at a multiple of its four bytes.
-_LAYOUT = sorted(PLANES, key=lambda name: PLANES[name] == torch.bool)
+from .group import PLANES, REWARD_RESOLUTION, RolloutGroup
 
 
 @dataclass(slots=True)
@@ -29,9 +25,9 @@ class StoredGroup:
         prompt_index, side, mode, step: as in RolloutGroup.
         mean_reward: mean raw reward.
         signal: as of RolloutGroup.
-        n, prompt_length, tokens: rollouts, prompt tokens, response tokens of all rollouts together.
+        n, tokens: rollouts, response tokens of all rollouts together.
         has_ref: whether reference log-probs are there.
-        data: the planes of RolloutGroup, one after the other.
+        data: each plane of RolloutGroup that is there, in the order of PLANES.
         reuse_count: how often the group was drawn.
     """
 
@@ -42,16 +38,14 @@ class StoredGroup:
     mean_reward: float
     signal: float
     n: int
-    prompt_length: int
     tokens: int
     has_ref: bool
-    data: bytes
+    data: tuple[bytes, ...]
     reuse_count: int = 0
 
     @classmethod
     def of(cls, group: RolloutGroup, reuse_count: int = 0) -> StoredGroup:
-        """Copy a group into a block of bytes."""
-        planes = group.planes()
+        """Copy a group into bytes."""
         return cls(
             prompt_index=group.prompt_index,
             side=group.side,
@@ -60,25 +54,20 @@ class StoredGroup:
             mean_reward=group.mean_reward,
             signal=group.signal,
             n=group.n,
-            prompt_length=len(group.prompt_ids),
             tokens=len(group.response_ids),
             has_ref=group.ref_log_probs is not None,
-            data=b"".join(planes[name].numpy().tobytes() for name in _LAYOUT if name in planes),
+            data=tuple(plane.numpy().tobytes() for plane in group.planes().values()),
             reuse_count=reuse_count,
         )
 
     def group(self) -> RolloutGroup:
         """The group again, in fresh memory."""
-        block = torch.frombuffer(bytearray(self.data), dtype=torch.uint8)
-        planes: dict[str, Tensor] = {}
-        start = 0
-        for name, length in self._lengths().items():
-            end = start + length * PLANES[name].itemsize
-            planes[name] = block[start:end].view(PLANES[name])
-            start = end
-        return RolloutGroup.known(
-            prompt_index=self.prompt_index, side=self.side, mode=self.mode, step=self.step, **planes
-        )
+        names = [name for name in PLANES if self.has_ref or name != "ref_log_probs"]
+        planes = {
+            name: torch.frombuffer(bytearray(data), dtype=PLANES[name])
+            for name, data in zip(names, self.data, strict=True)
+        }
+        return RolloutGroup(self.prompt_index, self.side, self.mode, self.step, **planes)
 
     def staleness(self, step: int) -> int:
         """Training steps since the group was stored."""
@@ -92,13 +81,7 @@ class StoredGroup:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
-        return len(self.data)
-
-    def _lengths(self) -> dict[str, int]:
-        lengths = {"prompt_ids": self.prompt_length}
-        lengths |= dict.fromkeys(ROW_PLANES, self.n) | dict.fromkeys(TOKEN_PLANES, self.tokens)
-        present = [name for name in _LAYOUT if self.has_ref or name != "ref_log_probs"]
-        return {name: lengths[name] for name in present}
+        return sum(map(len, self.data))
 
 
 def is_hard(mean_reward: float, threshold: float) -> bool:

@@ -16,11 +16,6 @@ ClassPath = Annotated[str, Field(pattern=_CLASS_PATH, title="package.module:Clas
 """A class of the user's own (see `custom`)."""
 
 Level = Literal["token", "sequence", "sequence_sum"]
-ThresholdRule = Literal["fixed", "quantile"]
-AdmissionName = Literal["hard", "random", "all"]
-EvictionName = Literal["fifo"]
-SamplingName = Literal["recent", "uniform"]
-UpdateName = Literal["stored", "on_policy"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -82,7 +77,8 @@ class ReplayConfig:
 
     enable: Annotated[bool, Field(description="replay hard rollout groups, or do plain RULE")] = True
     update: Annotated[
-        UpdateName, Field(description="what is trained on: stored groups, or as many of the step's own")
+        Literal["stored", "on_policy"],
+        Field(description="what is trained on: stored groups, or as many of the step's own"),
     ] = "stored"
     updates_per_step: Annotated[Count, Field(description="extra updates in each training step")] = 1
     # tau
@@ -91,7 +87,7 @@ class ReplayConfig:
         Field(description="the mean reward below which a group is hard (threshold_rule=fixed)"),
     ] = None
     threshold_rule: Annotated[
-        ThresholdRule | ClassPath, Field(description="where the threshold comes from")
+        Literal["fixed", "quantile"] | ClassPath, Field(description="where the threshold comes from")
     ] = "quantile"
     threshold_quantile: Annotated[
         Share, Field(description="the quantile of recent group means that is the threshold")
@@ -103,7 +99,9 @@ class ReplayConfig:
     min_groups: Annotated[Count, Field(description="stored groups needed before replay starts")] = 32
     # T_warm
     warmup_steps: Annotated[Steps, Field(description="training steps before replay starts")] = 15
-    admission: Annotated[AdmissionName | ClassPath, Field(description="which groups are stored")] = "hard"
+    admission: Annotated[
+        Literal["hard", "random", "all"] | ClassPath, Field(description="which groups are stored")
+    ] = "hard"
     require_signal: Annotated[
         bool, Field(description="store only groups with signal, whose advantages are not all one number")
     ] = True
@@ -111,13 +109,15 @@ class ReplayConfig:
     # capacity of B
     capacity: Annotated[Count, Field(description="the most groups the buffer keeps")] = 1200
     eviction: Annotated[
-        EvictionName | ClassPath, Field(description="which group is evicted when the buffer is full")
+        Literal["fifo"] | ClassPath, Field(description="which group is evicted when the buffer is full")
     ] = "fifo"
     max_staleness: Annotated[
         Steps | NotUsed, Field(description="training steps after which a stored group leaves")
     ] = None
     groups_per_update: Annotated[Count, Field(description="groups drawn for one replay update")] = 32
-    sampling: Annotated[SamplingName | ClassPath, Field(description="how groups are drawn")] = "recent"
+    sampling: Annotated[
+        Literal["recent", "uniform"] | ClassPath, Field(description="how groups are drawn")
+    ] = "recent"
     use_kl_loss: Annotated[bool, Field(description="add the KL term to the replay loss")] = True
     seed: Annotated[int, Field(description="seed of random admission and of the draws")] = 42
     restore: Annotated[

@@ -36,7 +36,7 @@ class ReplayRuleError(ValueError):
 
 @dataclass(frozen=True)
 class CustomRule:
-    """A rule of the user's own, and what its answers must be.
+    """A rule of the user's own. Of its four methods the run calls the one of its setting (METHODS).
 
     Attributes:
         name: "replay.SETTING=MODULE:CLASS", for messages.
@@ -63,6 +63,33 @@ class CustomRule:
         """Inverse of ``saved``."""
         self._answer("restore", saved)
 
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """Of replay.admission: the groups that are stored, each once."""
+        answer = self._answer("admit", list(groups), threshold)
+        self._require(_are_some_of(answer, groups), "admit", "a list of some of its groups, each once")
+        return list(answer)
+
+    def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
+        """Of replay.sampling: the ``k`` different groups that are drawn."""
+        answer = self._answer("sample", list(groups), k, step)
+        fits = _are_some_of(answer, groups) and len(answer) == k
+        self._require(fits, "sample", f"a list of k={k} different ones of its groups")
+        return list(answer)
+
+    def victim(self, groups: Sequence[StoredGroup]) -> int:
+        """Of replay.eviction: the place of the group that leaves a full buffer."""
+        answer = self._answer("victim", list(groups))
+        fits = _is_number(answer, Integral) and 0 <= answer < len(groups)
+        self._require(fits, "victim", f"a whole number from 0 to {len(groups) - 1}")
+        return int(answer)
+
+    def update(self, groups: Sequence[RolloutGroup]) -> float:
+        """Of replay.threshold_rule: tau, a finite number."""
+        answer = self._answer("update", list(groups))
+        fits = _is_number(answer, Real) and math.isfinite(answer)
+        self._require(fits, "update", "a finite number")
+        return float(answer)
+
     def _answer(self, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self.rule, method)(*arguments)
@@ -74,86 +101,26 @@ class CustomRule:
             raise ReplayRuleError(f"{self.name}: {method} must give {wanted}")
 
 
-class CustomAdmission(CustomRule):
-    """Chooses which groups are stored."""
-
-    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
-        """Some of the groups, each once."""
-        answer = self._answer("admit", list(groups), threshold)
-        self._require(_are_some_of(answer, groups), "admit", "a list of some of its groups, each once")
-        return list(answer)
-
-
-class CustomSampler(CustomRule):
-    """Chooses which groups are drawn."""
-
-    def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
-        """``k`` different groups."""
-        answer = self._answer("sample", list(groups), k, step)
-        fits = _are_some_of(answer, groups) and len(answer) == k
-        self._require(fits, "sample", f"a list of k={k} different ones of its groups")
-        return list(answer)
-
-
-class CustomEviction(CustomRule):
-    """Chooses which group leaves a full buffer."""
-
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        """A place in the list."""
-        answer = self._answer("victim", list(groups))
-        fits = _is_number(answer, Integral) and 0 <= answer < len(groups)
-        self._require(fits, "victim", f"a whole number from 0 to {len(groups) - 1}")
-        return int(answer)
-
-
-class CustomThreshold(CustomRule):
-    """Gives tau; its state is kept with that of the other rules of the user's own."""
-
-    def update(self, groups: Sequence[RolloutGroup]) -> float:
-        """A finite number."""
-        answer = self._answer("update", list(groups))
-        fits = _is_number(answer, Real) and math.isfinite(answer)
-        self._require(fits, "update", "a finite number")
-        return float(answer)
-
-    def state(self) -> list[float]:
-        """Nothing: see ``saved``."""
-        return []
-
-    def restore(self, state: Any) -> None:
-        """Nothing: see ``continue_from``."""
-
-
-_KINDS: dict[str, type[CustomRule]] = {
-    "admission": CustomAdmission,
-    "sampling": CustomSampler,
-    "eviction": CustomEviction,
-    "threshold_rule": CustomThreshold,
-}
-
-
 def custom_settings(config: ReplayConfig) -> dict[str, str]:
     """MODULE:CLASS of each setting that names one."""
     named = {setting: getattr(config, setting) for setting in METHODS}
     return {setting: path for setting, path in named.items() if is_class_path(path)}
 
 
-def build_rules(
-    config: ReplayConfig, generators: Mapping[str, random.Random] | None = None
-) -> dict[str, Any]:
+def build_rules(config: ReplayConfig, generators: Mapping[str, random.Random]) -> dict[str, CustomRule]:
     """The rules of the user's own by setting; none where the settings name none.
 
-    generators: the random numbers of each setting; new ones where they are missing.
+    generators: the random numbers of each setting.
 
     Raises:
         ReplayConfigError: a class cannot be imported or made, or does not fit its protocol.
         ReplayRuleError: its state cannot be kept.
     """
-    rules: dict[str, Any] = {}
+    rules: dict[str, CustomRule] = {}
     for setting, path in custom_settings(config).items():
-        rng = (generators or {}).get(setting, random.Random(f"{config.seed}/{setting}"))
-        name = f"replay.{setting}={path}"
-        rules[setting] = _KINDS[setting](name, _made(setting, path, config, rng))
+        rules[setting] = CustomRule(
+            f"replay.{setting}={path}", _made(setting, path, config, generators[setting])
+        )
         if rules[setting].has_state:
             rules[setting].saved()  # better refused now than with the first checkpoint
     return rules

@@ -88,13 +88,6 @@ class RolloutGroup:
         if not self.response_mask.any():
             self._refuse("response_mask holds no valid token")
 
-    @classmethod
-    def known(cls, **values: Any) -> RolloutGroup:
-        """A group of values that a group had before: made without the checks, which a draw would repeat."""
-        group = object.__new__(cls)
-        vars(group).update(values)
-        return group
-
     @property
     def n(self) -> int:
         """Number of rollouts."""

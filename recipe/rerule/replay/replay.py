@@ -55,8 +55,12 @@ class Replay:
         self._rules = build_rules(config, self._rngs)
         self.buffer: list[StoredGroup] = []
         self.is_open = False
-        self.threshold = self._rules.get("threshold_rule") or Threshold(config)
+        self._threshold = Threshold(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
+
+    def threshold(self, groups: Sequence[RolloutGroup]) -> float:
+        """Tau of the step with these groups. ``offer`` asks for it, or else the caller, once a step."""
+        return (self._rules.get("threshold_rule") or self._threshold).update(groups)
 
     def offer(self, groups: Sequence[RolloutGroup], step: int) -> None:
         """Let groups leave whose time has come, then store those of the step's groups that are admitted.
@@ -66,7 +70,7 @@ class Replay:
         for group in groups:
             if group.step != step:
                 raise ValueError(f"a group of step {group.step} was offered at step {step}")
-        self.log = StepLog(step, self.threshold.update(groups), groups)
+        self.log = StepLog(step, self.threshold(groups), groups)
         self._let_go(step)
         if self.config.store_after_start or not self.is_open:
             own = self._rules.get("eviction")
@@ -129,7 +133,7 @@ class Replay:
         return {
             "groups": [replace(stored) for stored in self.buffer],
             "gate_open": self.is_open,
-            "threshold": self.threshold.state(),
+            "threshold": self._threshold.state(),
             "rng": {name: list(rng.getstate()) for name, rng in self._rngs.items()},
             "rules": {name: {"class": own[name], "state": rule.saved()} for name, rule in rules.items()},
         }
@@ -154,7 +158,7 @@ class Replay:
         self.is_open = state["gate_open"]
         self._restore_generators(state["rng"])
         try:
-            self.threshold.restore(state["threshold"])
+            self._threshold.restore(state["threshold"])
         except (TypeError, ValueError, OverflowError) as error:
             raise ReplayStateError(f"the saved threshold is not readable: {error}") from error
         self._restore_rules(state["rules"])
@@ -227,10 +231,9 @@ class ReplayHook:
     def __init__(self, config: ReplayConfig, multiple_of: int = 1) -> None:
         self.config = config
         self.multiple_of = multiple_of
-        memory = Replay(config)
-        self.replay = memory if config.enable else None
-        self.log = memory.log
-        self._threshold = memory.threshold
+        self._memory = Replay(config)
+        self.replay = self._memory if config.enable else None
+        self.log = self._memory.log
         self._seconds: dict[str, float] = {}
         self._updates: list[Mapping[str, float]] = []
 
@@ -245,7 +248,7 @@ class ReplayHook:
         self._seconds, self._updates, draws = {}, [], []
         with timed("offer", self._seconds):
             if self.replay is None:
-                self.log = StepLog(step, self._threshold.update(groups), groups)
+                self.log = StepLog(step, self._memory.threshold(groups), groups)
             else:
                 self.replay.offer(groups, step)
                 self.log = self.replay.log

@@ -1,42 +1,50 @@
 """Replay state on disk: tensors as safetensors, the rest as JSON; reading it executes nothing.
 
-A folder holds ``groups-<digest>.safetensors`` and ``state.json``, which names the digest. The tensors are
-written first and ``state.json`` last, each under a temporary name, flushed and renamed, so the folder always
-holds the last complete state or none, also when an older state is replaced.
+A folder holds ``groups-<digest>.safetensors``, where a plane of a group is ``<place in the buffer>.<plane>``,
+and ``state.json``, which names the digest. The tensors are written first and ``state.json`` last, each under
+a temporary name, flushed and renamed, so the folder always holds the last complete state or none, also when
+an older state is replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
-import torch
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
 from .. import io
 from .buffer import StoredGroup
-from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
+from .group import RolloutGroup
 from .replay import Replay, ReplayStateError
 
 STATE_FILE = "state.json"
 Run = Mapping[str, str | float]
 
 
+class _Group(BaseModel, extra="forbid", strict=True):
+    """What state.json holds of a ``StoredGroup``."""
+
+    prompt_index: int
+    side: str
+    mode: str
+    step: int
+    reuse_count: int
+
+
 class _Record(BaseModel, extra="forbid", strict=True):
     """What state.json holds; ``Replay.load_state_dict`` checks the values of rng, threshold and rules."""
 
-    format_version: Literal[3]
+    format_version: Literal[4]
     groups_sha256: str
     run: dict[str, str | int | float]
-    sides: list[str]
-    modes: list[str]
-    draws: list[int]
+    groups: list[_Group]
     gate_open: bool
     threshold: Any
     rng: Any
@@ -58,16 +66,18 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     io.flush(folder.parent)
     state = replay.state_dict()
     stored = state.pop("groups")
-    groups = [one.group() for one in stored]
-    data = safetensors.torch.save(pack(groups))
+    tensors = {
+        f"{place}.{name}": plane
+        for place, one in enumerate(stored)
+        for name, plane in one.group().planes().items()
+    }
+    data = safetensors.torch.save(tensors)
     digest = hashlib.sha256(data).hexdigest()
     record = {
-        "format_version": 3,  # of _Record
+        "format_version": 4,  # of _Record
         "groups_sha256": digest,
         "run": dict(run or {}),
-        "sides": [group.side for group in groups],
-        "modes": [group.mode for group in groups],
-        "draws": [one.reuse_count for one in stored],
+        "groups": [{name: getattr(one, name) for name in _Group.model_fields} for one in stored],
         **state,
     }
     io.write(_groups_path(folder, digest), data)
@@ -85,7 +95,14 @@ def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """
     folder = Path(folder)
     record = read_record(folder)
-    _require_same_run(folder, record["run"], run or {})
+    saved, current = record["run"], run or {}
+    for setting in sorted(saved.keys() | current.keys()):
+        if saved.get(setting) != current.get(setting):
+            raise ReplayStateError(
+                f"the replay buffer in {folder} was saved with {setting} {saved.get(setting)}, and this run "
+                f"has {current.get(setting)}; go on with the same, or pass replay.restore=false to start "
+                "with an empty buffer"
+            )
     replay.load_state_dict({**record, "groups": read_groups(folder, record)})
 
 
@@ -127,64 +144,18 @@ def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     except SafetensorError as error:
         raise ReplayStateError(f"{path} is not a safetensors file: {error}") from error
     try:
-        groups = unpack(tensors, record["sides"], record["modes"])
-        return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
-
-
-def _require_same_run(folder: Path, saved: Run, current: Run) -> None:
-    for setting in sorted(saved.keys() | current.keys()):
-        if saved.get(setting) != current.get(setting):
-            raise ReplayStateError(
-                f"the replay buffer in {folder} was saved with {setting} {saved.get(setting)}, and this run "
-                f"has {current.get(setting)}; go on with the same, or pass replay.restore=false to start "
-                "with an empty buffer"
+        planes: list[dict[str, Tensor]] = [{} for _ in record["groups"]]
+        for key, plane in tensors.items():
+            place, _, name = key.partition(".")
+            planes[int(place)][name] = plane
+        return [
+            StoredGroup.of(
+                RolloutGroup(one.prompt_index, one.side, one.mode, one.step, **own), one.reuse_count
             )
-
-
-def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
-    """Concatenate each plane over the G groups, with the extents needed to take them apart again.
-
-    Returns:
-        the planes of RolloutGroup (ref_log_probs only of the groups that have it), and int64 [G]
-        prompt_index, step, sizes (n), prompt_lengths, and bool [G] has_ref.
-    """
-    planes = [group.planes() for group in groups]
-    packed = {
-        name: torch.cat([torch.empty(0, dtype=dtype), *(one[name] for one in planes if name in one)])
-        for name, dtype in PLANES.items()
-    }
-    numbers = {
-        "prompt_index": [group.prompt_index for group in groups],
-        "step": [group.step for group in groups],
-        "sizes": [group.n for group in groups],
-        "prompt_lengths": [len(group.prompt_ids) for group in groups],
-    }
-    packed.update({name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()})
-    packed["has_ref"] = torch.tensor([group.ref_log_probs is not None for group in groups], dtype=torch.bool)
-    return packed
-
-
-def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]) -> list[RolloutGroup]:
-    """Inverse of ``pack``; the groups share memory with ``packed``.
-
-    Raises KeyError, ValueError, RuntimeError: a tensor is missing or the extents do not fit.
-    """
-    sizes = packed["sizes"].tolist()
-    tokens = [int(lengths.sum()) for lengths in packed["lengths"].split(sizes)]
-    has_ref = packed["has_ref"].tolist()
-    ref_tokens = [count for count, has in zip(tokens, has_ref, strict=True) if has]
-    extents = {name: sizes for name in ROW_PLANES} | {name: tokens for name in TOKEN_PLANES}
-    extents |= {"prompt_ids": packed["prompt_lengths"].tolist(), "ref_log_probs": ref_tokens}
-    pieces = {name: iter(packed[name].split(extents[name])) for name in PLANES}
-    indices, steps = packed["prompt_index"].tolist(), packed["step"].tolist()
-    groups = []
-    for prompt_index, step, side, mode, has in zip(indices, steps, sides, modes, has_ref, strict=True):
-        present = [name for name in PLANES if has or name != "ref_log_probs"]
-        planes = {name: next(pieces[name]) for name in present}
-        groups.append(RolloutGroup(prompt_index=prompt_index, side=side, mode=mode, step=step, **planes))
-    return groups
+            for one, own in zip(record["groups"], planes, strict=True)
+        ]
+    except (IndexError, TypeError, ValueError) as error:
+        raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
 
 
 def _groups_path(folder: Path, digest: str) -> Path:
