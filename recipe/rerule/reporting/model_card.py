@@ -40,7 +40,7 @@ from recipe.rerule.reporting.document import (
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.results import base_of, few_facts_note, rows_of
 from recipe.rerule.runs import run_folder
-from recipe.rerule.runs.history import read_config
+from recipe.rerule.runs.run_folder import read_config
 
 FILL_IN = "TO BE FILLED IN"
 _STAGE1 = "rejection steering, which is stage 1 of RULE: supervised fine-tuning on refusals"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import pandas as pd
-import yaml
 from pydantic import BaseModel, Field
 
 from recipe.rerule.io import parse_json
+from recipe.rerule.runs.run_folder import read_config
 from recipe.rerule.runs.run_log import metrics_files
 
 NAN = float("nan")
@@ -138,21 +138,6 @@ def read_run(name: str, folder: Path) -> Run:
         validations=pd.DataFrame([*validations.values()], index=[*validations]),
         validated=_groups(folder / "records" / "validation.jsonl"),
     )
-
-
-def read_config(file: Path) -> dict[str, Any]:
-    """A run's configuration, {} where it kept none. Raises ValueError where the file is no YAML mapping."""
-    if not file.is_file():
-        return {}
-    try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValueError(f"{file} is not YAML that can be read ({type(error).__name__})") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{file} is no configuration of a run")
-    return config
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, float]]:

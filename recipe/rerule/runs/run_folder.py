@@ -164,7 +164,10 @@ def is_begun(folder: str | Path) -> bool:
 
 def _is_of_start(folder: Path, path: str) -> bool:
     if path == "config.yaml":
-        return bool(config_of(folder))
+        try:
+            return not (folder / path).is_symlink() and bool(read_config(folder / path))
+        except ValueError:
+            return False
     if re.fullmatch(_EMPTY_AT_START, path):
         return path.endswith("/") or (folder / path).lstat().st_size == 0  # a link has a size
     return re.fullmatch(_OF_START, path) is not None
@@ -277,13 +280,16 @@ def _stage_of(folder: Path) -> Stage | None:
     return record["stage"] if ours and record.get("stage") in get_args(Stage) else None
 
 
-def config_of(folder: Path) -> dict[str, Any]:
-    """The configuration that a run kept; {} where the file is a link, no YAML or no configuration."""
-    path = folder / "config.yaml"
-    if path.is_symlink() or not path.is_file():
+def read_config(file: Path) -> dict[str, Any]:
+    """A run's configuration, {} where it kept none. Raises ValueError where the file is no YAML mapping."""
+    if not file.is_file():
         return {}
     try:
-        config = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"{file} is not YAML that can be read ({type(error).__name__})") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} is no configuration of a run")
+    return config

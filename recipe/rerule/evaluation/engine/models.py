@@ -22,6 +22,7 @@ from urllib.parse import quote
 from data_prep.contract import read_rows
 from recipe.rerule import io
 from recipe.rerule.runs import checkpoints, model_checks
+from recipe.rerule.runs.run_folder import read_config
 from recipe.rerule.training.prompts import Template
 
 _ALL, _BEST, _LAST = "@all", "@best", "@last"
@@ -162,8 +163,6 @@ def chosen_by_probes(models: Sequence[Model], asked: Collection[str]) -> list[st
 
     asked: the prompt of each probe, as text.
     """
-    from recipe.rerule.runs.history import read_config  # imports pandas
-
     found = []
     for model in models:
         if model.step is None:  # no checkpoint of a run
