@@ -11,7 +11,6 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +121,10 @@ def _write_file(
 ) -> int:
     """Write the tensors of one of the base model's files; returns how many of their weights differ."""
     results, changed = {}, 0
-    with ExitStack() as stack:
-        base = stack.enter_context(safe_open(file, framework="pt"))
-        others = {
-            path: stack.enter_context(safe_open(path, framework="pt"))
-            for path in {reinforced.files[name] for name in names}
-        }
+    with safe_open(file, framework="pt") as base:
         for name in names:
-            before, after = base.get_tensor(name), others[reinforced.files[name]].get_tensor(name)
+            with safe_open(reinforced.files[name], framework="pt") as other:
+                before, after = base.get_tensor(name), other.get_tensor(name)
             changed += int(torch.count_nonzero(before != after))
             results[name] = _result(name, before, after, alpha, target.parent)
             bar.update()
