@@ -53,15 +53,10 @@ def save_checkpoint(run: Path, step: int, limit: int = 2, interim: bool = False,
     with open(run / checkpoints.TRACKER_FILE, "w") as file:
         file.write(str(step))
     checkpoints.finish(run, step, interim)
-    delete_old(run, limit)
+    checkpoints.keep(run, limit)
     if best:
         checkpoints.note_best(run, checkpoints.Best(step, step / 100, 0.5, 0.5, 0.0))
-        delete_old(run, limit)
-
-
-def delete_old(run: Path, limit: int) -> None:
-    checkpoints.drop_interim(run)
-    checkpoints.keep(run, limit)
+        checkpoints.keep(run, limit)
 
 
 def write_verl_parts(folder: Path, stamp: Stamp) -> None:

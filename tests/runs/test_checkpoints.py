@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, step_folder
@@ -247,7 +248,7 @@ def test_what_is_wrong_is_named_and_the_checkpoint_before_used(
     damage(step_folder(run, 6) / part)
     line = f"global_step_6, which is incomplete: {reason}; choose another"
     with pytest.raises(ValueError, match=line):
-        checkpoints.prepare_resume_from(run, run / "global_step_6")
+        checkpoints.check_resume_from(run, run / "global_step_6")
     step, notice = checkpoints.prepare_resume(run)
     line = f"checkpoint {run}/global_step_6 is incomplete: {reason}; going on from global_step_3"
     assert re.fullmatch(line, str(notice))
@@ -308,10 +309,10 @@ def test_an_interim_checkpoint_is_there_until_the_next_one_is_complete(tmp_path:
     run = make_run(tmp_path / "run", 3)
     for step in (5, 7):
         faults.write_verl_parts(step_folder(run, step), faults.new_stamp(step))
-        checkpoints.drop_interim(run)  # the step is not complete
+        checkpoints.keep(run, None)  # the step is not complete
         assert checkpoints.prepare_resume(run)[0] == {5: 3, 7: 5}[step]
         checkpoints.finish(run, step, interim=True)
-        checkpoints.drop_interim(run)
+        checkpoints.keep(run, None)
         assert folders(run) == {"global_step_3", f"global_step_{step}"}
     markers = [json.loads((step_folder(run, step) / MARKER_FILE).read_text()) for step in (3, 7)]
     assert [marker.get("interim") for marker in markers] == [None, True]
@@ -345,7 +346,9 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
     other, run = make_run(tmp_path / "other", 3, 6), make_run(tmp_path / "run")
     for folder, step in ((other, "6"), (run, None)):
         (folder / TRACKER_FILE).write_text("")
-        checkpoints.prepare_resume_from(folder, other / "global_step_6")
+        trainer = {"resume_mode": "resume_path", "resume_from_path": str(other / "global_step_6")}
+        checkpoints.check_resume_from(folder, trainer["resume_from_path"])
+        checkpoints.find(OmegaConf.create({**trainer, "default_local_dir": str(folder)}))
         # verl reads the tracker in this mode too, and an empty one is a ValueError.
         assert verl_goes_on_from(folder) == (step and str(step_folder(folder, 6)))
 
@@ -361,4 +364,4 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
 def test_a_named_folder_that_is_no_checkpoint_or_old_is_refused(name: str, line: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, 6)
     with pytest.raises(ValueError, match=line):
-        checkpoints.prepare_resume_from(run, f"{run}/{name}")
+        checkpoints.check_resume_from(run, f"{run}/{name}")

@@ -95,7 +95,7 @@ def begin(run_folder: str | Path, step: int) -> None:
 def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     """Make the checkpoint of a step count, now that every part of it is written; then name it in the tracker.
 
-    interim: said in complete.json, for `drop_interim`.
+    interim: said in complete.json, for `keep`.
 
     Raises:
         ValueError: a rank's file is missing; the checkpoint does not count.
@@ -112,25 +112,19 @@ def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     _set_tracker(run_folder, step)
 
 
-def keep(run_folder: str | Path, limit: int) -> None:
-    """Delete the oldest complete checkpoints beyond `limit`, but for the best. To be called after `finish`.
+def keep(run_folder: str | Path, limit: int | None) -> None:
+    """Delete interim checkpoints, and the oldest complete ones beyond `limit`. To be called after `finish`.
 
-    Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
-    are folders that hold a file which no run wrote.
+    The newest complete checkpoint and the best stay. Folders that do not count are left alone: they may be
+    another program's, and `begin` takes their place. So are folders that hold a file which no run wrote.
 
-    limit: at least 1.
-    """
-    _remove_all(run_folder, _complete(run_folder)[:-limit])
-
-
-def drop_interim(run_folder: str | Path) -> None:
-    """Delete the interim checkpoints, but for the newest complete one and the best; after `finish`.
-
-    As `keep`, it leaves folders alone that do not count or that hold a file which no run wrote.
+    limit: at least 1; None: no limit.
     """
     earlier = _complete(run_folder)[:-1]
     interim = [one for one in earlier if json.loads((one / MARKER_FILE).read_bytes()).get("interim") is True]
     _remove_all(run_folder, interim)
+    if limit is not None:
+        _remove_all(run_folder, _complete(run_folder)[:-limit])
 
 
 def _remove_all(run_folder: str | Path, folders: Iterable[Path]) -> None:
@@ -212,17 +206,6 @@ def prepare_resume(run_folder: str | Path) -> tuple[int | None, str | None]:
     return step, f"checkpoint {newest} is incomplete: {reason}; {start}"
 
 
-def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
-    """For trainer.resume_mode=resume_path: check the checkpoint; verl then goes on from it.
-
-    The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
-
-    Raises ValueError: as ``check_resume_from``.
-    """
-    check_resume_from(run_folder, checkpoint)
-    _set_tracker(run_folder, newest_complete(run_folder))
-
-
 def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     """For trainer.resume_mode=resume_path: refuse a checkpoint no run may go on from. Writes nothing.
 
@@ -254,12 +237,10 @@ def resumed(trainer: DictConfig) -> Path | None:
 
 
 def find(trainer: DictConfig) -> Path | None:
-    """`resumed`, from which verl goes on too when this returns.
-
-    Raises ValueError: as `prepare_resume_from`.
-    """
+    """`resumed`, from which verl goes on too when this returns. To be called after `check_resume_from`."""
     if trainer.resume_mode == "resume_path":
-        prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+        # verl reads the tracker in this mode too, and fails where it is torn.
+        _set_tracker(trainer.default_local_dir, newest_complete(trainer.default_local_dir))
     elif trainer.resume_mode == "auto":
         _, notice = prepare_resume(trainer.default_local_dir)
         if notice is not None:

@@ -146,7 +146,7 @@ class HookedTrainer(SavedRun):
             self._saved_at = time.monotonic()
             self.checkpoint_manager.update_weights(step)
         checkpoints.note_best(folder, found)
-        self._delete_old()
+        checkpoints.keep(folder, self._checkpoints_to_keep)
 
     def _keep_metrics(self) -> None:
         """Of the step's update. What verl adds of the step comes after the checkpoint, in its log alone."""

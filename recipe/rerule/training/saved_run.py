@@ -121,14 +121,7 @@ class SavedRun(_Trainer):
         except io.DiskFullError:  # what was written of this checkpoint takes room
             checkpoints.begin(run_folder, self.global_steps)
             raise
-        self._delete_old()
-
-    def _delete_old(self) -> None:
-        """Delete the checkpoints that are not to be kept; the best and the newest one stay."""
-        run_folder = self.config.trainer.default_local_dir
-        checkpoints.drop_interim(run_folder)
-        if self._checkpoints_to_keep is not None:
-            checkpoints.keep(run_folder, self._checkpoints_to_keep)
+        checkpoints.keep(run_folder, self._checkpoints_to_keep)
 
     def _load_checkpoint(self) -> None:
         folder = checkpoints.find(self.config.trainer)

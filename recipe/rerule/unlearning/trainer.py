@@ -196,8 +196,7 @@ class UnlearningTrainer(SFTTrainer):
             save(step)
             self._on_first_rank(lambda: self._settle(checkpoints.step_folder(folder, step)))
             self._on_first_rank(lambda: checkpoints.finish(folder, step))
-            if limit is not None:
-                self._on_first_rank(lambda: checkpoints.keep(folder, limit))
+            self._on_first_rank(lambda: checkpoints.keep(folder, limit))
 
         self.ckpt_handler.save_checkpoint = save_whole
 
