@@ -91,7 +91,7 @@ def uncounted(config: DictConfig) -> str | None:
     """Models on the devices that the arithmetic of memory leaves out."""
     if "method" not in config:
         return None
-    method = Method.of(schema.plain(config, "method"))
+    method = Method(**schema.plain(config, "method"))
     return "frozen models are" if method.referenced or method.reinforced else None
 
 

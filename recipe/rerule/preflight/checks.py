@@ -166,7 +166,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     # Settings, each by itself and together, and the parts that they name.
     unlearning.require_method(config)
     schema.check(config, schema.UNLEARN)
-    method = Method.of(plain(config, "method"))
+    method = Method(**plain(config, "method"))
     settings.check_thinking(config.data)
     settings.check_adapter(config.model, "model")
     divisions.share_batch(config)

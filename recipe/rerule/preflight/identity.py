@@ -58,7 +58,7 @@ def of_unlearn(config: DictConfig) -> Identity:
     sections = [f"{section}.{name}" for section in ("method", "optim") for name in config[section]]
     keys = [*sections, *_UNLEARN, *checkpoints.length_keys(config, "optim")]
     found = _values(config, (key for key in keys if key not in _FREE))
-    for side in Method.of(plain(config, "method")).data:
+    for side in Method(**plain(config, "method")).data:
         path = Path(config.data[side])
         found[f"data.{side}"] = {"path": str(path.resolve()), "sha256": file_sha256(path)}
     return found

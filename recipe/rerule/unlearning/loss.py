@@ -70,8 +70,7 @@ class MicroBatch:
 
     def scattered(self, values: Tensor, rows: Tensor) -> Tensor:
         """Values at all positions of some rows, row by row, put where they stand; 0 elsewhere."""
-        places = torch.isin(self._row, rows).nonzero().flatten()
-        return values.new_zeros(len(self._row)).index_copy(0, places, values)
+        return _placed(values, torch.isin(self._row, rows).nonzero().flatten(), len(self._row))
 
 
 def counts(data: TensorDict, retain_positions: str) -> dict[str, int]:

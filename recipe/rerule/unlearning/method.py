@@ -7,10 +7,8 @@ with its partners of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 SIDES = ("forget", "alternate", "retain")
 """In the order in which the rows of a group stand."""
@@ -60,19 +58,11 @@ FORGET = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Passes:
-    """Rows that pass through a model for each group of rows, those of frozen models included.
-
-    In later epochs the rows of NPO and DPO do not pass through the frozen model again.
-    """
-
-    forward: int
-    backward: int
-
-
-@dataclass(frozen=True)
 class Method:
-    """The section `method` of the configuration, where each key is explained."""
+    """The section `method` of the configuration, where each key is explained.
+
+    Raises ValueError: naming the key that another one needs or forbids.
+    """
 
     name: str
     forget: str
@@ -101,15 +91,50 @@ class Method:
     trained_layers: int | None
     trained_module: str | None
 
-    @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Method:
-        """The method of a section whose values are of the declared kinds.
-
-        Raises ValueError: naming the key that another one needs or forbids.
-        """
-        method = cls(**section)
-        method._check()
-        return method
+    def __post_init__(self) -> None:
+        if not self.layout:
+            raise ValueError("method.forget, method.retain and method.alternate are all none; choose a term")
+        for name in self.forget_term.settings:
+            if getattr(self, name) is None and name != "dpo_scale":
+                raise ValueError(f"method.{name} is null, but method.forget={self.forget} needs a number")
+        if self.forget_term.reads_any("alternate_") and self.alternate_rows != 1:
+            raise ValueError(
+                f"method.alternate_rows is {self.alternate_rows}, but method.forget={self.forget} compares "
+                "pairs; set it to 1"
+            )
+        if self.alternate_answers == "file" and self.alternate_rows != 1:
+            raise ValueError(
+                f"method.alternate_rows is {self.alternate_rows}, but data.alternate holds one row for each "
+                "forget row; set it to 1, or method.alternate_answers to forget or retain"
+            )
+        if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
+            raise ValueError(
+                "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
+            )
+        if self.smoothing is not None and (self.forget_weight, self.retain_weight) != (1, 1):
+            raise ValueError(
+                f"method.smoothing is {self.smoothing}, which sets the weights of both terms; leave "
+                "method.forget_weight and method.retain_weight at 1, or set it to null"
+            )
+        if self.dual_rate is not None and (self.retain == "none" or self.retain_limit is None):
+            raise ValueError(
+                "method.dual_rate is set, which needs method.retain and a number as method.retain_limit; set "
+                "it to null"
+            )
+        if self.layer is None and (self.needs_hidden or self.trained_layers is not None):
+            raise ValueError(
+                "method.layer is null, but method.forget=rmu, method.retain=hidden and method.trained_layers "
+                "need the number of a decoder layer; set it"
+            )
+        if self.trained_module is not None and self.trained_layers is None:
+            raise ValueError(
+                f"method.trained_module is {self.trained_module}, which needs method.trained_layers; set it "
+                "to null"
+            )
+        if self.leading == "retain" and self.retain_rows != 1:
+            raise ValueError(
+                f"method.retain_rows is {self.retain_rows}, but the method has retain rows alone; set it to 1"
+            )
 
     @property
     def forget_term(self) -> ForgetTerm:
@@ -165,10 +190,13 @@ class Method:
         return "hidden" in (*self.forget_term.reads, self.retain)
 
     @property
-    def passes(self) -> Passes:
-        """What a group costs."""
+    def passes(self) -> dict[str, int]:
+        """Rows of a group that pass "forward" through a model, frozen ones included, and "backward".
+
+        In later epochs the rows of NPO and DPO do not pass through the frozen model again.
+        """
         rows, frozen = len(self.layout), (*self.referenced, *self.reinforced)
-        return Passes(rows + sum(frozen.count(side) for side in self.layout), rows)
+        return {"forward": rows + sum(frozen.count(side) for side in self.layout), "backward": rows}
 
     @property
     def unread(self) -> set[str]:
@@ -183,48 +211,3 @@ class Method:
             "layer": self.needs_hidden or self.trained_layers is not None,
         }
         return of_others - {*self.forget_term.settings} | {name for name, read in is_read.items() if not read}
-
-    def _check(self) -> None:
-        if not self.layout:
-            raise ValueError("method.forget, method.retain and method.alternate are all none; choose a term")
-        for name in self.forget_term.settings:
-            if getattr(self, name) is None and name != "dpo_scale":
-                raise ValueError(f"method.{name} is null, but method.forget={self.forget} needs a number")
-        if self.forget_term.reads_any("alternate_") and self.alternate_rows != 1:
-            raise ValueError(
-                f"method.alternate_rows is {self.alternate_rows}, but method.forget={self.forget} compares "
-                "pairs; set it to 1"
-            )
-        if self.alternate_answers == "file" and self.alternate_rows != 1:
-            raise ValueError(
-                f"method.alternate_rows is {self.alternate_rows}, but data.alternate holds one row for each "
-                "forget row; set it to 1, or method.alternate_answers to forget or retain"
-            )
-        if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
-            raise ValueError(
-                "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
-            )
-        if self.smoothing is not None and (self.forget_weight, self.retain_weight) != (1, 1):
-            raise ValueError(
-                f"method.smoothing is {self.smoothing}, which sets the weights of both terms; leave "
-                "method.forget_weight and method.retain_weight at 1, or set it to null"
-            )
-        if self.dual_rate is not None and (self.retain == "none" or self.retain_limit is None):
-            raise ValueError(
-                "method.dual_rate is set, which needs method.retain and a number as method.retain_limit; set "
-                "it to null"
-            )
-        if self.layer is None and (self.needs_hidden or self.trained_layers is not None):
-            raise ValueError(
-                "method.layer is null, but method.forget=rmu, method.retain=hidden and method.trained_layers "
-                "need the number of a decoder layer; set it"
-            )
-        if self.trained_module is not None and self.trained_layers is None:
-            raise ValueError(
-                f"method.trained_module is {self.trained_module}, which needs method.trained_layers; set it "
-                "to null"
-            )
-        if self.leading == "retain" and self.retain_rows != 1:
-            raise ValueError(
-                f"method.retain_rows is {self.retain_rows}, but the method has retain rows alone; set it to 1"
-            )

@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 def load(name: str) -> Method:
     """The method of a preset. Raises FileNotFoundError and ValueError."""
-    return Method.of({**defaults(), **_values(name)})
+    return Method(**{**defaults(), **_values(name)})
 
 
 def answer_files(name: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ def listed() -> list[dict[str, Any]]:
             "retain": method.retain,
             "alternate": method.alternate,
             "data": list(method.data),
-            "passes": {"forward": method.passes.forward, "backward": method.passes.backward},
+            "passes": method.passes,
         }
         for name, method in ((name, load(name)) for name in names())
     ]

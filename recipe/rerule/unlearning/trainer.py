@@ -95,7 +95,7 @@ class UnlearningTrainer(SFTTrainer):
     """verl's SFT trainer on groups of rows with the loss of the configuration's `method`."""
 
     def __init__(self, config: DictConfig) -> None:
-        self._method = Method.of(plain(config, "method"))
+        self._method = Method(**plain(config, "method"))
         torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)
         # A loader restored at the end of an epoch would first give that epoch's nothing.
