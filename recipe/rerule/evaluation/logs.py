@@ -134,9 +134,9 @@ class Log:
         return {i: text for i, text in found.items() if isinstance(text, str)}
 
 
-def means(values: Mapping[str, Sequence[float]]) -> Array:
-    """The mean of each sample's values, shape (samples,)."""
-    return np.asarray(np.array(list(values.values()), dtype=float).mean(axis=-1))
+def means(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The mean of each sample's values."""
+    return {sample: float(np.mean(row)) for sample, row in values.items()}
 
 
 def read_log(path: Path) -> Log:
@@ -211,13 +211,13 @@ def retained_metrics(own: Computations, log: Log) -> dict[str, float]:
 def mean_score(log: Log, metric: str, key: str = "score") -> float:
     """The mean over samples of a metric's `key`, which for ROUGE lies between 0 and 1. Raises ValueError."""
     low, high = (0, 1) if key.startswith("rouge") else (-math.inf, math.inf)
-    return float(means(log.numbers(metric, key, low=low, high=high)).mean())
+    return float(np.mean(list(means(log.numbers(metric, key, low=low, high=high)).values())))
 
 
 def min_k_auc(log: Log) -> float:
     """AUC of Min-K% scores, open-unlearning's: how often a holdout text scores above a forget text."""
-    forget, holdout = (log.numbers("mia_min_k", "score", part) for part in ("forget", "holdout"))
-    return auc(means(forget), means(holdout))
+    forget, holdout = (means(log.numbers("mia_min_k", "score", part)) for part in ("forget", "holdout"))
+    return auc(np.array(list(forget.values())), np.array(list(holdout.values())))
 
 
 # Whether two logs, or a log and the probes, are of the same questions. The right answers are compared: a

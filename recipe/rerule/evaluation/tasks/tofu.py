@@ -55,6 +55,10 @@ PROMPTS: Mapping[str, str | None] = {
 }
 """Prompt by name: through the chat template, as trained; or TOFU's own raw text for a base family."""
 MAX_TOKENS = 200
+LIKELIHOODS = (
+    *("prob", "avg_loss", "paraphrased_loss", "truth_ratio", "closeness", "truthfulness", "perturbed_losses"),
+)
+"""Columns that are made from the likelihoods of answers."""
 
 
 def question_set(row: Mapping[str, Any]) -> str:
@@ -89,7 +93,7 @@ def ratios(right_loss: Any, wrong_losses: Any) -> dict[str, Any]:
     }
 
 
-def forget_quality(ratios: Array, retain_ratios: Array) -> float:
+def forget_quality(ratios: Sequence[float] | Array, retain_ratios: Sequence[float]) -> float:
     """p-value of the two-sided Kolmogorov-Smirnov test that both models' truth ratios are alike.
 
     scipy's choice between the exact and the asymptotic distribution. `retain_ratios` are those of a model
@@ -120,11 +124,18 @@ UTILITY_PARTS: Mapping[str, Part] = {
 }
 """The nine that model utility is the harmonic mean of."""
 PARTS = {**FORGET_PARTS, **UTILITY_PARTS}
+TRUTH_RATIO: Part = ("forget", "truth_ratio")
+"""Whose values forget quality compares."""
 
 
 def utility(samples: Samples) -> Array:
-    """Model utility: the harmonic mean of its nine parts, 0 where any is 0, as scipy.stats.hmean."""
-    means = np.stack([part(place)(samples) for place in UTILITY_PARTS.values()])
+    """Model utility: the harmonic mean of its nine parts."""
+    return harmonic_mean([part(place)(samples) for place in UTILITY_PARTS.values()])
+
+
+def harmonic_mean(parts: Sequence[Any]) -> Array:
+    """Over `parts`, numbers or arrays of one shape; 0 where any is 0, as scipy.stats.hmean."""
+    means = np.stack(parts)
     with np.errstate(divide="ignore"):
         return np.asarray(len(means) / (1 / means).sum(axis=0))
 
@@ -268,7 +279,7 @@ class Tofu(Benchmark):
                     f"{expected}"
                 )
         if self.retained is not None:
-            logged = len(LogSamples(self.retained)["forget"]["truth_ratio"])
+            logged = len(log_values(self.retained, TRUTH_RATIO))
             forget = sum(question_set(probe.labels) == "forget" for probe in probes)
             if logged != forget:
                 raise ValueError(
@@ -296,27 +307,22 @@ class Tofu(Benchmark):
         return {"rouge_l": rouge_l(response, probe.golds[0], "tofu"), "refused": self.refuses(response)}
 
     def _likelihoods(self, probe: Probe, answers: Answers) -> dict[str, Any]:
-        names = ("prob", "avg_loss", "paraphrased_loss", "truth_ratio", "closeness", "truthfulness")
-        found: dict[str, Any] = {**dict.fromkeys(names), "perturbed_losses": None}
         right = answers.get(f"{probe.index}/answer")
         if right is None or probe.reference is None:
-            return found
-        set_name = question_set(probe.labels)
-        loss = right.avg_loss
+            return dict.fromkeys(LIKELIHOODS)
+        set_name, paraphrased = question_set(probe.labels), None
+        if set_name not in OPTIONS:
+            paraphrased = answers[f"{probe.index}/paraphrased"].avg_loss
         wrong = [
             answers[f"{probe.index}/perturbed/{n}"].avg_loss for n in range(len(probe.reference.perturbed))
         ]
-        paraphrased = None if set_name in OPTIONS else answers[f"{probe.index}/paraphrased"].avg_loss
         losses = np.array(wrong)
-        quantities = {
-            "prob": probability(set_name, math.exp(-loss), np.exp(-losses)),
-            **ratios(loss if paraphrased is None else paraphrased, losses),
-        }
+        compared = ratios(right.avg_loss if paraphrased is None else paraphrased, losses)
         return {
-            **found,
-            **{name: float(quantities[name]) for name in names if name in quantities},
-            "avg_loss": loss,
+            "prob": float(probability(set_name, math.exp(-right.avg_loss), np.exp(-losses))),
+            "avg_loss": right.avg_loss,
             "paraphrased_loss": paraphrased,
+            **{name: float(value) for name, value in compared.items()},
             "perturbed_losses": wrong,
         }
 
@@ -348,7 +354,7 @@ class Tofu(Benchmark):
         ours = samples.get("forget", {}).get("truth_ratio")
         if ours is None or self.retained is None:
             return {}
-        theirs = LogSamples(self.retained)["forget"]["truth_ratio"]
+        theirs = list(log_values(self.retained, TRUTH_RATIO).values())
         return {"forget_quality": forget_quality(ours, theirs)}
 
     def references(self) -> dict[str, Metrics]:
@@ -391,18 +397,16 @@ class Tofu(Benchmark):
                 known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
                 metrics |= {name: score_entry([row[name] for row in members]) for name in known}
         with contextlib.suppress(MissingError):
-            found = float(utility(LogSamples(Log(self.log_file, metrics))))
-            metrics["model_utility"] = {"agg_value": found}
+            metrics["model_utility"] = {"agg_value": _log_utility(Log(self.log_file, metrics))}
         return metrics
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's names."""
         check_same_questions(log, retain_log, ["forget_Q_A_ROUGE"])
-        ours, theirs = LogSamples(log), None if retain_log is None else LogSamples(retain_log)
         return {
-            "model_utility": partial(utility, ours),
-            "forget_quality": partial(_forget_quality, ours, theirs),
-            **{name: partial(part(place), ours) for name, place in PARTS.items()},
+            "model_utility": partial(_log_utility, log),
+            "forget_quality": partial(_log_forget_quality, log, retain_log),
+            **{name: partial(_log_mean, log, place) for name, place in PARTS.items()},
         }
 
 
@@ -419,66 +423,60 @@ def _probabilities(losses: Sequence[Any]) -> dict[str, Any]:
 # open-unlearning's TOFU_EVAL.json.
 
 
-class LogSamples(dict[str, "_Quantities"]):
-    """A TOFU log as samples: {question set: {quantity: values}}, read when they are asked for.
+def log_values(log: Log, place: Part) -> dict[str, float]:
+    """The values of a part in a log, by sample.
 
     Everything comes from `rougeL_recall`, `prob` and `avg_loss` of single samples, and nothing from values
-    that the log derives of these. Quantities of one set may be over different samples, since null values are
-    left out metric by metric.
+    that the log derives of these. Parts of one set may be over different samples, since null values are left
+    out metric by metric.
+
+    Raises MissingError, and ValueError for bad values.
     """
-
-    def __init__(self, log: Log) -> None:
-        super().__init__({name: _Quantities(log, name) for name in PREFIXES})
-        self.log = log
-
-
-class _Quantities(dict[str, Array]):
-    def __init__(self, log: Log, set_name: str) -> None:
-        super().__init__()
-        self.log, self.set_name, self.prefix = log, set_name, PREFIXES[set_name]
-        self.index: list[str] = []
-        """The samples of the truth ratios, once these have been read."""
-
-    def __missing__(self, quantity: str) -> Array:
-        """Raises MissingError, and ValueError for bad values."""
-        right, wrong = f"{self.prefix}_Q_A_Prob", f"{self.prefix}_Q_A_PERT_Prob"
-        options = self.set_name in OPTIONS
-        if quantity == "rouge_l":
-            rouge = self.log.numbers(f"{self.prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1)
-            self[quantity] = means(rouge)
-        elif quantity == "prob" and not options:
-            self[quantity] = means(self.log.numbers(right, "prob", low=0, high=1))
-        elif quantity == "prob":
-            _, ours, theirs = self.log.pair(right, wrong, "prob", 0, 1)
-            self[quantity] = probability(self.set_name, ours.mean(axis=-1), theirs)
-        else:
-            # Short answers have no paraphrase.
-            right = right if options else f"{self.prefix}_Q_A_PARA_Prob"
-            self.index, ours, theirs = self.log.pair(right, wrong, "avg_loss", 0, math.inf)
-            self.update(ratios(ours.mean(axis=-1), theirs))
-        return self[quantity]
+    set_name, quantity = place
+    prefix, options = PREFIXES[set_name], set_name in OPTIONS
+    right, wrong = f"{prefix}_Q_A_Prob", f"{prefix}_Q_A_PERT_Prob"
+    if quantity == "rouge_l":
+        return means(log.numbers(f"{prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1))
+    if quantity == "prob" and not options:
+        return means(log.numbers(right, "prob", low=0, high=1))
+    if quantity == "prob":
+        index, ours, theirs = log.pair(right, wrong, "prob", 0, 1)
+        values = probability(set_name, ours.mean(axis=-1), theirs)
+    else:
+        # Short answers have no paraphrase.
+        right = right if options else f"{prefix}_Q_A_PARA_Prob"
+        index, ours, theirs = log.pair(right, wrong, "avg_loss", 0, math.inf)
+        values = ratios(ours.mean(axis=-1), theirs)[quantity]
+    return dict(zip(index, values.tolist(), strict=True))
 
 
-def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
+def _log_mean(log: Log, place: Part) -> float:
+    return float(np.mean(list(log_values(log, place).values())))
+
+
+def _log_utility(log: Log) -> float:
+    return float(harmonic_mean([_log_mean(log, place) for place in UTILITY_PARTS.values()]))
+
+
+def _log_forget_quality(ours: Log, theirs: Log | None) -> float:
     if theirs is None:
         raise MissingError("no retained model to compare with; give its log with --retain-log")
-    ratios, listed = [], []
-    for one in (ours, theirs):
+    found, listed = [], []
+    for log in (ours, theirs):
         try:
-            values = one["forget"]["truth_ratio"]
+            found.append(log_values(log, TRUTH_RATIO))
         except MissingError as error:
-            raise MissingError(f"{error} in {one.log.name}") from error
-        ratios.append(dict(zip(one["forget"].index, values, strict=True)))
-        listed.append(set(one.log.entries("forget_Q_A_PERT_Prob")))
+            raise MissingError(f"{error} in {log.name}") from error
+        listed.append(set(log.entries("forget_Q_A_PERT_Prob")))
     if odd := listed[0] ^ listed[1]:
         raise ValueError(
-            f"forget_quality needs the same questions in both logs: {ours.log.name} has {len(listed[0])}, "
-            f"{theirs.log.name} has {len(listed[1])}, and {len(odd)} are in one only; compare with the model "
+            f"forget_quality needs the same questions in both logs: {ours.name} has {len(listed[0])}, "
+            f"{theirs.name} has {len(listed[1])}, and {len(odd)} are in one only; compare with the model "
             "retained for this forget split, or leave --retain-log out"
         )
     # A question that is null in one log is left out of both.
-    both = [index for index in ratios[0] if index in ratios[1]]
-    return forget_quality(*(np.array([one[index] for index in both]) for one in ratios))
+    both = [index for index in found[0] if index in found[1]]
+    return forget_quality(*([values[index] for index in both] for values in found))
 
 
 BENCHMARKS = (Tofu(),)
