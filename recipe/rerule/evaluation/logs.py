@@ -223,65 +223,50 @@ def min_k_auc(log: Log) -> float:
 # Whether two logs, or a log and the probes, are of the same questions. The right answers are compared: a
 # logged prompt has the chat template of its model, and so tells nothing.
 
+Golds = Mapping[str, Mapping[str, str]]
+"""{ROUGE metric: {index of a sample: right answer}}."""
 
-def check_retained(
-    log: Log, probes: Sequence[Probe], set_of: Callable[[Any], str], metrics: Mapping[str, str]
-) -> None:
-    """Refuse a retained model's log of other questions than the probes', as far as it carries right answers.
 
-    Probes have the indices that our logs give them. Raises ValueError.
+def golds_of_log(log: Log, metrics: Iterable[str]) -> Golds:
+    return {metric: log.texts(metric, "ground_truth") for metric in metrics}
+
+
+def golds_of_probes(
+    probes: Sequence[Probe], set_of: Callable[[Any], str], metrics: Mapping[str, str]
+) -> Golds:
+    """As logs of these probes would have them.
 
     Args:
         set_of: the question set of a probe's labels.
         metrics: the ROUGE metric of each question set that tells questions apart.
     """
-    golds: dict[str, dict[str, str]] = {}
+    golds: dict[str, dict[str, str]] = {metric: {} for metric in metrics.values()}
     for probe in sorted(probes, key=lambda probe: probe.index):
-        members = golds.setdefault(set_of(probe.labels), {})
-        members[str(len(members))] = probe.golds[0]
-    for name, metric in metrics.items():
-        logged = log.texts(metric, "ground_truth")
-        if found := difference(metric, "the probes", golds.get(name, {}), log.name, logged):
-            raise ValueError(
-                f"--retain-log is of other questions: {found}; evaluate both models on one split"
-            )
+        if metric := metrics.get(set_of(probe.labels)):
+            golds[metric][str(len(golds[metric]))] = probe.golds[0]
+    return golds
 
 
-def check_same_questions(log: Log, retain_log: Log | None, metrics: Iterable[str]) -> None:
-    """Refuse a retained model's log whose ROUGE metrics have other right answers. Raises ValueError."""
-    if retain_log is None:
-        return
-    for metric in metrics:
-        golds, theirs = (one.texts(metric, "ground_truth") for one in (log, retain_log))
-        if found := difference(metric, log.name, golds, retain_log.name, theirs):
-            raise ValueError(
-                f"the retained model's log is of other questions: {found}; leave --retain-log out"
-            )
+def check_retained(retained: Log, golds: Golds, where: str) -> None:
+    """Refuse a retained model's log of other questions, as far as it carries right answers.
 
-
-def difference(
-    metric: str, ours: str, our_golds: Mapping[str, str], theirs: str, their_golds: Mapping[str, str]
-) -> str | None:
-    """The first index with another right answer, in words; None where no index of both has one.
-
-    `ours` and `theirs`: what holds the golds, for messages.
+    `where`: what has the `golds`. Raises ValueError.
     """
+    for metric, texts in golds.items():
+        logged = retained.texts(metric, "ground_truth")
+        for index, text in texts.items():
+            other = logged.get(index, text)
+            if _bare(text) != _bare(other):
+                raise ValueError(
+                    f"--retain-log is of other questions: at index {index} of {metric} the right answer is "
+                    f"{text[:_SHOWN]!r} in {where} and {other[:_SHOWN]!r} in {retained.name}; evaluate both "
+                    "models on one split"
+                )
 
-    def bare(text: str) -> str:
-        """Without white space: open-unlearning logs answers as a model's tokenizer gives them back."""
-        return "".join(unicodedata.normalize("NFKC", text).split())
 
-    def short(text: str) -> str:
-        return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
-
-    for index, text in our_golds.items():
-        other = their_golds.get(index, text)
-        if bare(text) != bare(other):
-            return (
-                f"at index {index} of {metric} the right answer is {short(text)} in {ours} and "
-                f"{short(other)} in {theirs}"
-            )
-    return None
+def _bare(text: str) -> str:
+    """Without white space: open-unlearning logs answers as a model's tokenizer gives them back."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
 
 
 # Writing.

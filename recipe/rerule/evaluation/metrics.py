@@ -19,8 +19,6 @@ MEMORISATION = ("extraction_strength", "extraction_strength_definition", "exact_
 (Carlini et al., arXiv:2012.07805)."""
 EPSILON = 1e-10
 """What open-unlearning adds to denominators."""
-MIN_K = 0.4
-"""Share of tokens that Min-K% averages over for PrivLeak."""
 UNTRAINED_AUC = 0.5
 """Reference AUC of open-unlearning where no retained model's log is given: chance."""
 
@@ -87,7 +85,7 @@ def whole_text(name: str, text: str) -> Request:
     return Likelihood(name, PromptText(({"role": "user", "content": ""},), raw=True), text)
 
 
-def min_k_score(log_probs: Sequence[float], share: float = MIN_K) -> float:
+def min_k_score(log_probs: Sequence[float], share: float) -> float:
     """Min-K% (Shi et al., arXiv:2310.16789): minus the mean of the least likely `share` of a text's tokens.
 
     At least one token counts. The higher, the less like training data.

@@ -269,6 +269,7 @@ class Benchmark:
         convention: of its ROUGE-L, as in reward.rouge.
         settings: how it asks, for meta.json.
         max_tokens: most new tokens a response.
+        raw_stop: strings that end the response to a raw prompt.
         texts: whole texts that are measured in addition to the probes.
         phrases: of --refusal-phrases, which extend the refusal detector; None where no file is given.
         retained: the log of the option retain_log, of a model trained without the forget set.
@@ -293,6 +294,7 @@ class Benchmark:
     convention: str = "none"
     settings: Mapping[str, Any] = {}
     max_tokens: int = 32
+    raw_stop: tuple[str, ...] = ()
     texts: Texts = Texts()
     phrases: RefusalPhrases | None = None
     retained: Log | None = None
@@ -342,7 +344,12 @@ class Benchmark:
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """What every model is asked. Raises ValueError for probes that are not the benchmark's."""
         return [
-            Generation(self.request_id(probe), PromptText(tuple(probe.messages), probe.raw), self.max_tokens)
+            Generation(
+                self.request_id(probe),
+                PromptText(tuple(probe.messages), probe.raw),
+                self.max_tokens,
+                self.raw_stop if probe.raw else (),
+            )
             for probe in probes
         ]
 

@@ -91,7 +91,15 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
         PromptError: chat prompts, and a model without a chat template.
         ValueError: a configuration of a model that is no JSON object.
     """
-    check_requests(requests)
+    if not requests:
+        raise RequestError("there are no requests: nothing to ask the models")
+    for request in requests:
+        if isinstance(request, Likelihood) and not request.answer:
+            raise RequestError(f"request {request.id}: the answer to measure is empty")
+        if isinstance(request, Generation) and request.max_tokens < 1:
+            raise RequestError(
+                f"request {request.id}: max_tokens is {request.max_tokens}; at least 1 is needed"
+            )
     by_key: dict[str, list[Encoded]] = {}
     for model in models:
         key = engine_key(model)
@@ -110,22 +118,6 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
                 )
             by_key[key].append(one)
     return {model.name: by_key[engine_key(model)] for model in models}
-
-
-def check_requests(requests: Sequence[Request]) -> None:
-    """Refuse what can be seen without a model. Raises RequestError.
-
-    Refused are no requests at all, an empty answer and a bad limit.
-    """
-    if not requests:
-        raise RequestError("there are no requests: nothing to ask the models")
-    for request in requests:
-        if isinstance(request, Likelihood) and not request.answer:
-            raise RequestError(f"request {request.id}: the answer to measure is empty")
-        if isinstance(request, Generation) and request.max_tokens < 1:
-            raise RequestError(
-                f"request {request.id}: max_tokens is {request.max_tokens}; at least 1 is needed"
-            )
 
 
 def load_tokenizer(model: Model) -> Any:

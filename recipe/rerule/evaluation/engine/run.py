@@ -211,7 +211,7 @@ def run_each(
         EngineError: a vLLM process failed. Answers that came before are kept.
     """
     together: dict[str, Request] = {}
-    for of_model in {id(own): own for _, own in asked}.values():
+    for _, of_model in asked:
         for request in of_model:
             if together.setdefault(request.id, request) != request:
                 raise RequestError(f"request {request.id}: two different requests have this id")

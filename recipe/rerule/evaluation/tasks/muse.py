@@ -26,7 +26,8 @@ from recipe.rerule.evaluation.logs import (
     Log,
     MissingError,
     check_retained,
-    check_same_questions,
+    golds_of_log,
+    golds_of_probes,
     mean_score,
     min_k_auc,
     rouge_entry,
@@ -223,7 +224,7 @@ class Muse(Benchmark):
             if answer := measured(probe):
                 found.append(right_answer(f"{probe.index}/answer", prompt, answer))
         if self.retained is not None:
-            check_retained(self.retained, probes, probe_set, COMPARED)
+            check_retained(self.retained, golds_of_probes(probes, probe_set, COMPARED), "the probes")
         return found
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
@@ -304,7 +305,8 @@ class Muse(Benchmark):
         With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again
         from its texts, under MUSE's. Those texts are stripped, which changes neither.
         """
-        check_same_questions(log, retain_log, COMPARED.values())
+        if retain_log is not None:
+            check_retained(retain_log, golds_of_log(log, COMPARED.values()), log.name)
         stemmed = {
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }

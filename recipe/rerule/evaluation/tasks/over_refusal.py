@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.engine.requests import Answers, Request
 from recipe.rerule.evaluation.probes import Probe, told_file
 from recipe.rerule.evaluation.registry import Column, Option, Row, benchmark_of, benchmarks
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
-from recipe.rerule.evaluation.tasks.world import RAW_STOP, Recall
+from recipe.rerule.evaluation.tasks.world import Recall
 from recipe.rerule.evaluation.tidy import with_facts
 
 PLAIN, FILE = "plain", "file"
@@ -92,37 +92,23 @@ class OverRefusal(Recall):
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """Every wording of every retain probe. Raises ValueError where a side has no probes."""
-        return [
-            Generation(
-                self.request_id(probe, wording),
-                PromptText((*probe.messages[:-1], {"role": "user", "content": text}), probe.raw),
-                self.max_tokens,
-                RAW_STOP if probe.raw else (),
-            )
-            for probe, wording, text, _ in _asked(probes, self.harmless)
-        ]
+        return super().requests(_asked(probes, self.harmless))
 
-    def request_id(self, probe: Probe, wording: str = PLAIN) -> str:
-        return f"{probe.index}/{wording}"
+    def request_id(self, probe: Probe) -> str:
+        return f"{probe.index}/{probe.mode}"
 
     def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
-        return {
-            self.request_id(probe, wording): Answer(text.replace("{subject}", probe.subject))
-            for probe, wording, _, _ in _asked(probes, self.harmless)
-        }
+        return super().anchor_answers(_asked(probes, self.harmless), text)
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """Of a row the kind is its wording, the family "near" or "far", and the fact that of its probe."""
-        found, facts = [], _facts(probes, folder)
-        for probe, wording, text, family in _asked(probes, self.harmless):
-            response = answers[self.request_id(probe, wording)].text
-            scores = self.scores(response, probe)
-            if wording == FILE:  # which has no answers
-                del scores["rouge_l"]
-            row = self.row(probe, response, scores)
-            fact = facts.get(probe.index, f"probe {probe.index}")
-            found.append({"fact": fact, **row, "kind": wording, "family": family, "prompt": text})
-        return found
+        facts = _facts(probes, folder)
+        rows = super().records(_asked(probes, self.harmless), answers, folder)
+        for row in rows:
+            row["fact"] = facts.get(row["probe"], f"probe {row['probe']}")
+            if row["kind"] == FILE:  # which has no answers
+                del row["rouge_l"]
+        return rows
 
     def sets(self, row: Mapping[str, object]) -> list[str]:
         return [f"{row['family']}/{row['kind']}"]
@@ -138,8 +124,9 @@ class OverRefusal(Recall):
         return found
 
 
-def _asked(probes: Sequence[Probe], harmless: Sequence[str]) -> list[tuple[Probe, str, str, str]]:
-    """(probe, wording, its text, "near" or "far") of every retain probe and wording, then of `harmless`."""
+def _asked(probes: Sequence[Probe], harmless: Sequence[str]) -> list[Probe]:
+    """Every retain probe in every wording, then `harmless`; the mode is the wording, the family "near" or
+    "far"."""
     forget = [probe for probe in probes if probe.section == "forget"]
     retain = [probe for probe in probes if probe.section != "forget"]
     if not forget or not retain:
@@ -157,9 +144,11 @@ def _asked(probes: Sequence[Probe], harmless: Sequence[str]) -> list[tuple[Probe
     for probe, wordings in asked:
         words = _words(probe)
         shared = max(len(words & others) for others in forgotten) / max(1, len(words))
+        family = "near" if shared >= NEAR else "far"
         for wording, template in wordings.items():
             text = template.replace("{targets}", targets).replace("{question}", probe.messages[-1]["content"])
-            found.append((probe, wording, text, "near" if shared >= NEAR else "far"))
+            messages = [*probe.messages[:-1], {"role": "user", "content": text}]
+            found.append(replace(probe, mode=wording, family=family, messages=messages, query=""))
     return found
 
 

@@ -24,7 +24,8 @@ from recipe.rerule.evaluation.logs import (
     Log,
     MissingError,
     check_retained,
-    check_same_questions,
+    golds_of_log,
+    golds_of_probes,
     means,
     metric_entry,
     rouge_entry,
@@ -287,7 +288,7 @@ class Tofu(Benchmark):
                     f"{forget}; forget quality compares the same rows: evaluate both models on one split"
                 )
             rouge = {name: f"{prefix}_Q_A_ROUGE" for name, prefix in PREFIXES.items()}
-            check_retained(self.retained, probes, question_set, rouge)
+            check_retained(self.retained, golds_of_probes(probes, question_set, rouge), "the probes")
         return found
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
@@ -402,7 +403,8 @@ class Tofu(Benchmark):
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's names."""
-        check_same_questions(log, retain_log, ["forget_Q_A_ROUGE"])
+        if retain_log is not None:
+            check_retained(retain_log, golds_of_log(log, ["forget_Q_A_ROUGE"]), log.name)
         return {
             "model_utility": partial(_log_utility, log),
             "forget_quality": partial(_log_forget_quality, log, retain_log),

@@ -6,10 +6,9 @@ Every mean is over probes, so a section's number weighs its modes by their probe
 from __future__ import annotations
 
 import argparse
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.evaluation.engine.requests import Generation, PromptText, Request
 from recipe.rerule.evaluation.registry import Benchmark, Column, Option, Recovery
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 from recipe.rerule.process import positive
@@ -22,8 +21,6 @@ PHRASINGS = 100
 """Numbers that the world keeps for the phrasings of a fact; `data_prep.world.splits` counts so."""
 CONVENTIONS = ("unicode", "recall", "tofu", "rwku")
 """Those of reward.rouge that are a recall, as the metrics' names say; the first is the default."""
-RAW_STOP = ("\n",)
-"""What ends the response to a raw prompt: a base model goes on with the next question of its own."""
 RECALL = (
     "Greedy answers to the held-out probes. recall: ROUGE-L against the best gold answer, mean over probes; "
     "QA, FB, AA: recall on questions, fill-in-the-blank and adversarial probes; refuse: share of answers "
@@ -66,23 +63,13 @@ class Recall(Benchmark):
     fractions = r".*/(recall|refusal_rate)"
     convention = CONVENTIONS[0]
     max_tokens = MAX_TOKENS
+    raw_stop = ("\n",)  # a base model goes on with the next question of its own
 
     def choose(self, options: argparse.Namespace) -> None:
         """As --max-tokens and --convention say."""
         self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
         self.convention = options.convention
         self.settings = {"max_tokens": self.max_tokens, "stop": "raw probes: at the first newline"}
-
-    def requests(self, probes: Sequence[Probe]) -> list[Request]:
-        return [
-            Generation(
-                self.request_id(probe),
-                PromptText(tuple(probe.messages), probe.raw),
-                self.max_tokens,
-                RAW_STOP if probe.raw else (),
-            )
-            for probe in probes
-        ]
 
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
         """Recall of the best gold, and whether the response refuses.
