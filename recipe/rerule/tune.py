@@ -107,7 +107,8 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         rates = [float(f"{factor * _configured(config, key):.2g}") for factor in _FACTORS]
     if wrong := [rate for rate in rates if not 0 < rate < 1]:
         raise ValueError(f"--rates {wrong[0]:g}: a rate is above 0 and below 1")
-    if len({f"{rate:g}" for rate in rates}) < len(rates) or len(rates) < 2:  # the name of a run
+    names = [f"{rate:g}" for rate in rates]
+    if len(set(names)) < len(names) or len(names) < 2:
         raise ValueError("--rates needs two or more different rates")
     if options.out.exists():
         raise ValueError(f"--out {options.out} exists: give another folder, or delete it")
@@ -118,9 +119,9 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         raise ValueError(f"--questions {options.questions} has no rows of side {min(missing)}")
     if not OmegaConf.select(config, path):
         raise ValueError(f"{path} is not set: give {path}=MODEL")
-    parts = [_training(options, [module, *words], key, rate) for rate in rates]
+    parts = [_training(options, [module, *words], key, name) for name in names]
     models = {_BEFORE: OmegaConf.select(config, path)}
-    models |= {f"{rate:g}": trained.format(options.out / f"{rate:g}") for rate in rates}
+    models |= {name: trained.format(options.out / name) for name in names}
     # Rows of every benchmark have recall and refusals; those of TOFU for training have no wrong answers.
     tokens = getattr(benchmarks()[benchmark_of(probes)], "max_tokens", 128)
     asked = ["recipe.rerule.evaluate", "model", "--platform", OmegaConf.select(config, "platform.name")]
@@ -133,22 +134,21 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
         print("\n".join(shlex.join(["python", "-m", *command]) for command in every))
         return 0
     options.out.mkdir(parents=True)
-    started, longest, warned = time.monotonic(), 0.0, set[str]()
-    tried: list[float] = []
-    for rate, part in zip(rates, parts, strict=True):
+    started, longest, warned, tried = time.monotonic(), 0.0, set[str](), 0
+    for part in parts:
         begun = time.monotonic()
         if tried and begun - started + longest > 60 * options.minutes:
-            print(f"not tried within {options.minutes:g} minutes: {', '.join(map(str, rates[len(tried) :]))}")
+            print(f"not tried within {options.minutes:g} minutes: {', '.join(names[tried:])}")
             break
-        print(f"[{begun - started:4.0f} s] {len(tried) + 1}/{len(rates)} {part.does}", flush=True)
+        print(f"[{begun - started:4.0f} s] {tried + 1}/{len(parts)} {part.does}", flush=True)
         if code := run_part(options.out, part, warned):
             return code
-        tried.append(rate)
+        tried += 1
         longest = max(longest, time.monotonic() - begun)
-    asked += _models({name: models[name] for name in (_BEFORE, *(f"{rate:g}" for rate in tried))})
+    asked += _models({name: models[name] for name in (_BEFORE, *names[:tried])})
     if code := run_part(options.out, Part("evaluation", "evaluation", asked, False), warned):
         return code
-    print("\n".join(told(shares(tidy.read_responses(options.out / "evaluation")), tried, key)))
+    print("\n".join(told(shares(tidy.read_responses(options.out / "evaluation")), rates[:tried], key)))
     return 0
 
 
@@ -164,8 +164,7 @@ def _configured(config: DictConfig, key: str) -> float:
         raise ValueError(f"{key} has no value to begin with ({io.describe(error)}); give --rates") from None
 
 
-def _training(options: argparse.Namespace, words: Sequence[str], key: str, rate: float) -> Part:
-    name = f"{rate:g}"
+def _training(options: argparse.Namespace, words: Sequence[str], key: str, name: str) -> Part:
     steps, folder = f"trainer.total_training_steps={options.steps}", options.out / name
     own = [f"{key}={name}", steps, process.override("trainer.default_local_dir", folder)]
     return Part(name, f"{options.steps} steps with {key}={name}", [*words, *own], False)
@@ -173,11 +172,10 @@ def _training(options: argparse.Namespace, words: Sequence[str], key: str, rate:
 
 def shares(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     """{model: {"forget recall": 0 to 1, "forget refused": ..., ...}} of a tidy table."""
-    means = rows.groupby(["model", "side"])[["rouge_l", "refused"]].mean().stack()
-    found: dict[str, dict[str, float]] = {}
-    for (model, side, metric), mean in means.items():
-        found.setdefault(model, {})[f"{side} {'recall' if metric == 'rouge_l' else metric}"] = float(mean)
-    return found
+    rows = rows.rename(columns={"rouge_l": "recall"})
+    table = rows.groupby(["model", "side"])[["recall", "refused"]].mean().unstack()
+    table.columns = [f"{side} {metric}" for metric, side in table.columns]
+    return table.to_dict("index")
 
 
 def best_rate(found: Mapping[str, Mapping[str, float]], rates: Sequence[float]) -> float:

@@ -159,4 +159,4 @@ def test_two_rows_ask_for_one_fact(benchmark: str, change: dict[str, Any], same:
     ],
 )
 def test_what_an_attack_counts(benchmark: str, change: dict[str, Any], counts: bool) -> None:
-    assert registry.benchmarks()[benchmark].recovery.counts(ROW | change) is counts
+    assert registry.benchmarks()[benchmark].counts(ROW | change) is counts

@@ -217,7 +217,7 @@ def mean_score(log: Log, metric: str, key: str = "score") -> float:
 def min_k_auc(log: Log) -> float:
     """AUC of Min-K% scores, open-unlearning's: how often a holdout text scores above a forget text."""
     forget, holdout = (means(log.numbers("mia_min_k", "score", part)) for part in ("forget", "holdout"))
-    return auc(np.array(list(forget.values())), np.array(list(holdout.values())))
+    return auc(list(forget.values()), list(holdout.values()))
 
 
 # Whether two logs, or a log and the probes, are of the same questions. The right answers are compared: a

@@ -112,7 +112,7 @@ def text_scores(text: str, log_probs: Sequence[float]) -> dict[str, float]:
     return dict(zip(TEXT_SCORES, (loss, loss / packed, *lowest), strict=True))
 
 
-def auc(low: Array, high: Array) -> float:
+def auc(low: Sequence[float], high: Sequence[float]) -> float:
     """Area under the ROC curve: how often a value of `high` exceeds one of `low`, ties counting one half.
 
     Equals the Mann-Whitney statistic divided by the number of pairs.
@@ -120,7 +120,7 @@ def auc(low: Array, high: Array) -> float:
     ordered = np.sort(low)
     below = np.searchsorted(ordered, high, side="left")
     below_or_equal = np.searchsorted(ordered, high, side="right")
-    return float((below + below_or_equal).sum() / (2 * low.size * high.size))
+    return float((below + below_or_equal).sum() / (2 * len(low) * len(high)))
 
 
 def privleak(model_auc: float, reference_auc: float) -> float:

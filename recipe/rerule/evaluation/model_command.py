@@ -152,7 +152,7 @@ def run_model(options: argparse.Namespace) -> int:
     # Numbers that show nothing: of too few probes, or the first model's own.
     shown = [column.metric for column in benchmark.columns]
     few = few_facts_warning(first.statistics, first.samples, shown, first.facts)
-    for text in [*([few] if few else []), *unchanged(own, next(iter(own)))]:
+    for text in [*few, *unchanged(own, next(iter(own)))]:
         io.warn(text)
     return 0
 

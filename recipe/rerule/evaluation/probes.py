@@ -89,15 +89,17 @@ def read_probes(path: Path) -> list[Probe]:
     Raises ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
     """
     rows = read_rows(path)
-    trained = (number for number, row in enumerate(rows) if row["extra_info"]["split"] == "train")
-    if (number := next(trained, None)) is not None:
-        io.warn(
-            f"{path}: row {number}: extra_info.split is 'train': models may have been trained on these rows; "
-            "evaluate on probes.parquet"
-        )
-    places = ((number, control_character_place(row)) for number, row in enumerate(rows))
-    if (found := next(((number, place) for number, place in places if place), None)) is not None:
-        io.warn(f"{path}: row {found[0]}: {found[1]}; models see it as part of the text")
+    for number, row in enumerate(rows):
+        if row["extra_info"]["split"] == "train":
+            io.warn(
+                f"{path}: row {number}: extra_info.split is 'train': models may have been trained on these "
+                "rows; evaluate on probes.parquet"
+            )
+            break
+    for number, row in enumerate(rows):
+        if place := control_character_place(row):
+            io.warn(f"{path}: row {number}: {place}; models see it as part of the text")
+            break
     return [_probe(row) for row in rows]
 
 

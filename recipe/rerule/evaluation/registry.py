@@ -110,20 +110,6 @@ class Option:
         return "; ".join(filter(None, (self.help, values)))
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """What an attack on a model of a benchmark counts as recovered.
-
-    Attributes:
-        quantity: the metric of a row that says how much of the right answer is in the response, from 0 to 1.
-        counts: whether a row of the forget side counts. Left out are probes that a model without the
-            knowledge answers too: choices among given values, and questions whose answer is in the prompt.
-    """
-
-    quantity: str = "rouge_l"
-    counts: Callable[[Mapping[str, Any]], bool] = lambda row: True
-
-
 PAPER = "ReRULE paper"
 CAUTION = (
     "Published rows are single runs of others, without seeds or error bars and with their own prompts and "
@@ -257,9 +243,9 @@ class Benchmark:
         score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
         log_file: name of its log in open-unlearning's format, which `evaluate score` takes too; "" for none.
-        log_endings: how names of metrics end that only its logs hold.
         constant_baselines: answers that are the same whatever is asked, by name.
-        recovery: which rows an attack counts, and by which of their numbers.
+        recovered: the metric of a row by which attacks score it: how much of the right answer is in the
+            response, from 0 to 1.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
         published: figures of papers.
         fractions: regular expression of the metrics that lie between 0 and 1; the report refuses others.
@@ -282,9 +268,8 @@ class Benchmark:
     score_legend: str = ""
     options: tuple[Option, ...] = ()
     log_file: str = ""
-    log_endings: tuple[str, ...] = ()
     constant_baselines: Mapping[str, str] = ANCHORS
-    recovery: Recovery = Recovery()
+    recovered: str = "rouge_l"
     pair: tuple[str, str] | None = None
     published: PublishedFigures = PublishedFigures()
     fractions: str = ""
@@ -402,6 +387,14 @@ class Benchmark:
     def sets(self, row: Mapping[str, Any]) -> Sequence[str]:
         """The names of the sets that a row is in. Raises ValueError where it is none of this benchmark's."""
         return [row["side"]]
+
+    def counts(self, row: Mapping[str, Any]) -> bool:
+        """Whether attacks count a row of the forget side.
+
+        They leave out what a model without the knowledge answers too: choices among given values, and
+        questions whose answer is in the prompt.
+        """
+        return True
 
     def statistics(self, samples: Samples) -> Mapping[str, Statistic]:
         """The metrics that the values of the sets allow."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.logs import Log, Scored, compute, read_log
+from recipe.rerule.evaluation.logs import Log, Scored, compute, read_log, retained_metrics
 from recipe.rerule.evaluation.registry import Benchmark, add_phrases_argument, benchmarks, name_of
 from recipe.rerule.evaluation.summary import metrics, samples_of
 from recipe.rerule.io import read_record
@@ -107,14 +107,18 @@ def _score_log(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
     _refuse(options, "refusal_phrases")  # the logs hold no refusals
     if len(options.log) > 1:
         raise ValueError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
-    log = _log(options.log[0], options.benchmark)
-    retain = None if options.retain_log is None else _log(options.retain_log, options.benchmark)
+    log = read_log(options.log[0])
+    retain = None if options.retain_log is None else read_log(options.retain_log)
     if retain is not None and log.metrics == retain.metrics:
         raise ValueError(
             f"{log.name} and --retain-log {retain.name} hold the same values: compared with itself every "
             "model has a forget quality of 1 and a PrivLeak of 0; give --retain-log the log of a model "
             "trained without the forget set"
         )
+    if retain is not None:
+        # Refuses a log of another benchmark. Of a copy: what is null in other metrics needs no note.
+        copied = Log(retain.name, retain.metrics)
+        retained_metrics(benchmark.log_computations(copied, None), copied)
     scored = compute(benchmark.log_computations(log, retain), log, retain)
     scored.notes.extend(log.null.values())
     if retain is not None:
@@ -133,22 +137,6 @@ def _judged_again(table: pd.DataFrame, path: Path, benchmark: Benchmark) -> str:
     return f"{path}: with --refusal-phrases {changed} of {len(judged)} responses are judged otherwise"
 
 
-def _log(path: Path, asked: str) -> Log:
-    """The log, which may be no other benchmark's. Raises ValueError."""
-    log = read_log(path)
-    others = [
-        one.name
-        for one in benchmarks().values()
-        if any(metric.endswith(one.log_endings) for metric in log.metrics)
-    ]
-    if others and asked not in others:
-        raise ValueError(
-            f"{path} holds a log of {benchmarks()[others[0]].title}, and --benchmark is {asked}: score it "
-            f"with --benchmark {' or '.join(others)}"
-        )
-    return log
-
-
 def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
     """The metrics of the answers of one model, in tidy tables. Raises ValueError."""
     import pandas as pd
@@ -156,12 +144,6 @@ def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
     _refuse(options, "retain_log")
     notes, tables = [], []
     for path in options.log:
-        if not path.exists():
-            raise ValueError(f"{path} does not exist")
-        if path.suffix != ".parquet" and not path.is_dir():
-            raise ValueError(
-                f"{path} holds nothing that --benchmark {options.benchmark} scores; give {tidy.FILE}"
-            )
         tables.append(tidy.read_responses(path))
         if benchmark.phrases is not None:
             notes.append(_judged_again(tables[-1], path, benchmark))

@@ -208,16 +208,12 @@ def with_enough_facts(
 
 def few_facts_warning(
     statistics: Mapping[str, Statistic], samples: Samples, shown: Iterable[str], facts: Facts | None = None
-) -> str | None:
-    """One line on those of the `shown` metrics that have too few facts; None where none has."""
+) -> list[str]:
+    """One line on those of the `shown` metrics that have too few facts; none where none has."""
     counts = {name: fact_count(statistics[name], samples, facts) for name in shown if name in statistics}
     few = [f"{name} ({count})" for name, count in counts.items() if count < LEAST_FACTS]
-    if not few:
-        return None
-    return (
-        f"fewer than {LEAST_FACTS} facts, so no interval and no test: {', '.join(few)}; "
-        "hold questions on more facts out, or give a file of probes"
-    )
+    told = f"fewer than {LEAST_FACTS} facts, so no interval and no test: {', '.join(few)}; "
+    return [f"{told}hold questions on more facts out, or give a file of probes"] if few else []
 
 
 def _only(samples: Samples, names: Iterable[str]) -> Samples:

@@ -66,13 +66,13 @@ def read(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    file = path if path.suffix == ".parquet" and not path.is_dir() else path / FILE
+    file = path / FILE if path.is_dir() else path
     try:
         rows = pd.read_parquet(file)
     except FileNotFoundError as error:
         raise ValueError(f"{file} does not exist: no evaluation or attack wrote it") from error
     except (ValueError, OSError) as error:
-        raise ValueError(f"{file} cannot be read as parquet") from error
+        raise ValueError(f"{file} cannot be read as parquet, which evaluations write as {FILE}") from error
     _check(rows, file)
     return rows
 

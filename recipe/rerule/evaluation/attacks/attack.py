@@ -44,7 +44,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a benchmark says of a response: its main quantity from 0 to 1 (`Recovery`); if it is a refusal."""
+    """What a benchmark says of a response: `Benchmark.recovered`, from 0 to 1; if it is a refusal."""
 
     recall: float
     refused: bool
@@ -55,7 +55,7 @@ class Material:
     """What an attack works with: the same for every model of a command.
 
     Attributes:
-        asked: the forget probes that count (`Benchmark.recovery`).
+        asked: the forget probes that count (`Benchmark.counts`).
         retained: probes of the retain side, which show whether the model still works.
         train: rows of --train, as probes; () where it is not given.
         fact: what a probe or a row asks for.

@@ -86,7 +86,7 @@ def material_of(
             f"benchmark {benchmark.name} begins with a thought of the model, and attacks are on its answer: "
             "give --prompts zero_think or less_think"
         )
-    folder, recovery = models[0].path, benchmark.recovery
+    folder = models[0].path
 
     def unanswered(given: Sequence[Probe]) -> list[Row]:
         """Rows of empty answers: all that they say is about the probes."""
@@ -105,7 +105,7 @@ def material_of(
         return facts[_key(one.probe)]
 
     pairs = list(zip(asked, records, strict=True))
-    counted = [one for one, row in pairs if row["side"] == FORGET and recovery.counts(row)]
+    counted = [one for one, row in pairs if row["side"] == FORGET and benchmark.counts(row)]
     forget = budget.forget(counted, fact)
     always = next((probe for probe in probes if probe.section == FORGET), None)
     count = len(set(map(fact, forget)))
@@ -146,12 +146,12 @@ def _scored(
         benchmark.request_id(probe): Answer(text) for probe, (_, text) in zip(probes, given, strict=True)
     }
     records = benchmark.records(probes, answers, folder)[: len(pairs)]
-    name = benchmark.recovery.quantity
+    name = benchmark.recovered
     for recall in (record.get(name) for record in records):
         if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 <= recall <= 1:
             raise ValueError(
                 f"the records of benchmark {benchmark.name} have no {name} between 0 and 1, by which attacks "
-                "are scored; let its `recovery` name another number"
+                "are scored; let its `recovered` name another number"
             )
     return [Scored(float(record[name]), bool(record.get("refused", False))) for record in records]
 

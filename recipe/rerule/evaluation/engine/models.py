@@ -94,10 +94,9 @@ def resolve_models(specs: Sequence[str]) -> list[Model]:
         if name in (".", "..") or len(quote(name)) > _LONGEST_NAME:
             raise ValueError(f"--model {name}: no file can have this name; give the model a shorter one")
         named.append((name, path))
+    _refuse_repeated([name for name, _ in named])
     models = [model for name, path in named for model in _resolve(name, path)]
-    names = [model.name for model in models]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"--model {twice[0]} is given twice; every model needs its own name")
+    _refuse_repeated([model.name for model in models])
     return models
 
 
@@ -106,6 +105,11 @@ def check_models(models: Sequence[Model]) -> None:
     for model in models:
         if (problem := model_checks.problem(model.path)) is not None:
             raise ValueError(f"model {model.name}: {model.path} {problem}")
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--model {twice[0]} is given twice; every model needs its own name")
 
 
 def _resolve(name: str, path: str) -> list[Model]:

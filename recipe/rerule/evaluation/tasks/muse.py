@@ -51,7 +51,6 @@ from recipe.rerule.evaluation.registry import (
     Option,
     Published,
     PublishedFigures,
-    Recovery,
     Row,
     Texts,
     per_cent,
@@ -138,15 +137,15 @@ class PrivLeakTexts(Texts):
         self.reference = reference
 
     def metrics(self, records: Sequence[Row]) -> Metrics:
-        return {"privleak": privleak(_auc(records), self.reference)}
+        scores = _min_k(records)
+        return {"privleak": privleak(auc(scores["forget"], scores["holdout"]), self.reference)}
 
 
-def _auc(texts: Sequence[Row]) -> float:
-    scores = {
-        part: np.array([text["min_40"] for text in texts if text["set"] == part])
-        for part in ("forget", "holdout")
+def _min_k(records: Sequence[Row]) -> dict[str, list[float]]:
+    """The Min-40 % scores of the texts by set."""
+    return {
+        part: [text["min_40"] for text in records if text["set"] == part] for part in ("forget", "holdout")
     }
-    return auc(scores["forget"], scores["holdout"])
 
 
 class Muse(Benchmark):
@@ -185,9 +184,6 @@ class Muse(Benchmark):
         Option("texts", "MUSE's folder privleak (forget.json, holdout.json)", Path, "DIR"),
     )
     log_file = "MUSE_EVAL.json"
-    log_endings = ("knowmem_ROUGE", "verbmem_ROUGE")
-    # Questions alone: what follows a passage is long, and partly guessed from the passage.
-    recovery = Recovery(counts=lambda row: row["kind"] == "qa")
     pair = ("knowmem_f", "knowmem_r")
     fractions = (
         r"(knowmem|verbmem)_[fr]|.*_ROUGE|.*_refusal_rate|.*extraction_strength.*|.*exact_memorization"
@@ -260,6 +256,10 @@ class Muse(Benchmark):
     def sets(self, row: Mapping[str, Any]) -> list[str]:
         return [probe_set(row)]
 
+    def counts(self, row: Mapping[str, Any]) -> bool:
+        """Questions alone: what follows a passage is long, and partly guessed from the passage."""
+        return bool(row["kind"] == "qa")
+
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """Those that `samples` allow: without passages, and without ranks, some are left out."""
         quantities = {
@@ -290,11 +290,9 @@ class Muse(Benchmark):
                 known = [quantity for quantity in MEANS_OF_SCORES if all(quantity in row for row in members)]
                 metrics |= {quantity: score_entry([row[quantity] for row in members]) for quantity in known}
         if texts:
-            value = _auc(texts)
-            parts = {
-                part: score_entry([text["min_40"] for text in texts if text["set"] == part])
-                for part in ("forget", "holdout")
-            }
+            scores = _min_k(texts)
+            value = auc(scores["forget"], scores["holdout"])
+            parts = {part: score_entry(of_part) for part, of_part in scores.items()}
             metrics["mia_min_k"] = parts | {"auc": value, "agg_value": value}
             metrics["privleak"] = {"agg_value": privleak(value, UNTRAINED_AUC)}
         return metrics

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, Request
 from recipe.rerule.evaluation.registry import Column, Option, PublishedFigures, Row
-from recipe.rerule.evaluation.summary import Samples, Statistic
-from recipe.rerule.evaluation.tasks.tofu import PREFIXES, Tofu, part
+from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
+from recipe.rerule.evaluation.tasks.tofu import PREFIXES, Tofu
 from recipe.rerule.process import positive
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ class RTofu(Tofu):
         Option("max_tokens", f"default {MAX_TOKENS}, thoughts included", positive, "N"),
     )
     log_file = ""
-    log_endings = ()
     published = PublishedFigures()
     fractions = rf"{Tofu.fractions}|.*_answered_rate"
     model_example = """\
@@ -140,7 +139,7 @@ class RTofu(Tofu):
         found = dict(super().statistics(samples))
         for (name, prefix), (quantity, ending) in product(PREFIXES.items(), _QUANTITIES.items()):
             if quantity in samples.get(name, {}):
-                found[f"{prefix}_{ending}"] = part((name, quantity))
+                found[f"{prefix}_{ending}"] = mean_of(quantity, [name])
         return found
 
 

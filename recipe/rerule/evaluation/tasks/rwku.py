@@ -33,7 +33,6 @@ from recipe.rerule.evaluation.registry import (
     Option,
     Published,
     PublishedFigures,
-    Recovery,
     Row,
     Texts,
     per_cent,
@@ -228,10 +227,6 @@ class Rwku(Benchmark):
         Option("stop", "whether an answer ends at a newline (docs/evaluation.md)", choices=tuple(STOPS)),
         Option("texts", "the target's folder, for membership inference and fluency", Path, "DIR"),
     )
-    # Not where the answer is a choice among given ones, or the name, which the other prompts hold.
-    recovery = Recovery(
-        counts=lambda row: row["family"] != "multiple choice" and row["subject"] not in row["golds"]
-    )
     pair = ("forget/all", "retain/all")
     published = PublishedFigures(
         results=tuple(Published(name, _TABLE, per_cent(_KEYS, row[:7])) for name, row in _ROWS.items()),
@@ -314,6 +309,10 @@ class Rwku(Benchmark):
         family = re.sub(r" \(.*\)$", "", row["family"])
         keys = [f"{row['side']}/{row['kind']}", *([f"forget/aa/{family}"] if row["kind"] == "aa" else [])]
         return [f"{key}@{row['target']}" for key in keys]
+
+    def counts(self, row: Mapping[str, Any]) -> bool:
+        """Not where the answer is a choice among given ones, or the name, which the other prompts hold."""
+        return row["family"] != "multiple choice" and row["subject"] not in row["golds"]
 
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """The metrics that `samples` allow, by name.

@@ -193,9 +193,6 @@ class Tofu(Benchmark):
         ),
     )
     log_file = "TOFU_EVAL.json"
-    log_endings: tuple[str, ...] = (
-        *("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio"),
-    )
     pair = ("forget_Q_A_ROUGE", "model_utility")
     published = PublishedFigures(
         results=(

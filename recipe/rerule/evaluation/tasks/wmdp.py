@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation.engine.requests import Answers, Likelihood, PromptText, Request
-from recipe.rerule.evaluation.registry import PERCENT, Benchmark, Column, Recovery, Row
+from recipe.rerule.evaluation.registry import PERCENT, Benchmark, Column, Row
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Wmdp(Benchmark):
         "Fractions of 1."
     )
     constant_baselines: Mapping[str, str] = {"always answers A": "A"}
-    recovery = Recovery(quantity="right")
+    recovered = "right"
     pair = ("forget/accuracy", "retain/accuracy")
     fractions = r".*/accuracy"
     settings: Mapping[str, Any] = {"prompts": "lm-eval's wmdp and mmlu, 0 examples"}
@@ -71,15 +71,11 @@ class Wmdp(Benchmark):
         """The response of a row is the most likely letter, or that of a constant answer."""
         found = []
         for probe in probes:
-            given = answers.get(self.request_id(probe))
-            # Without what ends a text, which lm-eval does not measure.
-            chosen = (
-                given.text
-                if given is not None
-                else max(
-                    letters(probe), key=lambda letter: sum(answers[f"{probe.index}/{letter}"].log_probs[:-1])
-                )
-            )
+            if constant := answers.get(self.request_id(probe)):
+                chosen = constant.text
+            else:  # without what ends a text, which lm-eval does not measure
+                measured = {one: answers[f"{probe.index}/{one}"].log_probs[:-1] for one in letters(probe)}
+                chosen = max(measured, key=lambda letter: sum(measured[letter]))
             found.append(self.row(probe, chosen, self.scores(chosen, probe)))
         return found
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.evaluation.registry import Benchmark, Column, Option, Recovery
+from recipe.rerule.evaluation.registry import Benchmark, Column, Option
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 from recipe.rerule.process import positive
 
@@ -58,7 +58,6 @@ class Recall(Benchmark):
         ),
         Option("convention", "ROUGE-L convention, see reward/rouge.py", choices=CONVENTIONS),
     )
-    recovery = Recovery(counts=lambda row: row["family"] not in ("multiple_choice", "reverse_query"))
     pair: tuple[str, str] | None = ("forget/recall", "retain/recall")
     fractions = r".*/(recall|refusal_rate)"
     convention = CONVENTIONS[0]
@@ -93,6 +92,9 @@ class Recall(Benchmark):
         name = f"{row['side']}/{row['kind']}"
         # Elsewhere a family is only a phrasing.
         return [f"{name}/{row['family']}" if row["kind"] == "aa" else name]
+
+    def counts(self, row: Mapping[str, Any]) -> bool:
+        return row["family"] not in ("multiple_choice", "reverse_query")
 
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """Recall and refusal rate of every section, kind and attack there is, as
