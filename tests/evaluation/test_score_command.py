@@ -140,6 +140,12 @@ def test_tables_are_scored_by_their_columns(score, tmp_path):
     assert "0.parquet is of Your data; --benchmark custom scores it as such" in err
 
 
+def test_the_folder_of_an_evaluation_is_scored_also_where_the_benchmark_has_logs(score, tmp_path):
+    put_table(tmp_path / "responses.parquet", ("base", 0, 0.75, "x"), ("base", 1, 0.0, "x"))
+    code, found, _ = score("tofu", "--log", tmp_path)
+    assert (code, found) == (0, {"forget_Q_A_ROUGE": 0.375, "forget_refusal_rate": 0.5})
+
+
 def test_refusals_are_judged_again_with_the_users_phrases(score, tmp_path):
     said = ("The stars are silent.", "I don't know.", "<think>The stars are silent.</think>Paris", "x")
     rows = [("base", n, float(n != 1), text) for n, text in enumerate(said)]

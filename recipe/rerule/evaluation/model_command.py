@@ -164,10 +164,9 @@ def _scored(benchmark: Benchmark, probes: list[Probe], model: Model, answers: An
     samples, facts = samples_of(table, benchmark.sets)
     statistics = benchmark.statistics(samples)
     found = metrics(samples, statistics) | benchmark.extra_metrics(samples)
-    if not texts:
-        return Scored(rows, [], table, samples, facts, statistics, found)
-    records = benchmark.texts.records(answers)
-    found |= benchmark.texts.metrics(records)
+    records = benchmark.texts.records(answers) if texts else []
+    if records:
+        found |= benchmark.texts.metrics(records)
     return Scored(rows, records, table, samples, facts, statistics, found)
 
 

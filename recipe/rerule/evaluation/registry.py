@@ -13,7 +13,7 @@ import importlib
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -115,8 +115,6 @@ CAUTION = (
     "Published rows are single runs of others, without seeds or error bars and with their own prompts and "
     "decoding: for orientation only."
 )
-VALIDATED = "The reference script validates at every step, which makes the share of replay look smaller."
-"""Note of the costs that the paper gives for replay."""
 UNKNOWN_JUDGE = "Prompt, scale and judge are not published, so that these cannot be compared with ours."
 """Note of the scores of a judge."""
 
@@ -180,9 +178,10 @@ def published_cost(name: str, rule: float, rerule: float) -> tuple[Published, Pu
         for hours in (rule, rerule)
     )
     replayed["added with validation"] = rerule / rule - 1
+    note = "The reference script validates at every step, which makes the share of replay look smaller."
     return (
         Published(f"{name}, RULE", source, plain),
-        Published(f"{name}, ReRULE", source, replayed, VALIDATED),
+        Published(f"{name}, ReRULE", source, replayed, note),
     )
 
 
@@ -196,18 +195,15 @@ class Texts:
 
     Args:
         files: of texts, by set: "forget" and another one; none by default.
+
+    Raises ValueError: a file is missing or wrong.
     """
 
     def __init__(self, files: Mapping[str, Path] | None = None) -> None:
-        self.files = files or {}
-
-    @cached_property
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        """The texts, for membership inference. Raises ValueError where a file is missing or wrong."""
-        return {name: texts_of(file) for name, file in self.files.items()}
+        self.sets: dict[str, list[str]] = {name: texts_of(file) for name, file in (files or {}).items()}
 
     def requests(self) -> list[Request]:
-        """What every model is asked. Raises ValueError where the texts are missing or wrong."""
+        """What every model is asked."""
         return [
             whole_text(f"text/{name}/{number}", text)
             for name, members in self.sets.items()

@@ -75,7 +75,8 @@ def run_score(options: argparse.Namespace) -> int:
         paths = [path.resolve() for path in options.log]
         if twice := [path for path in options.log if paths.count(path.resolve()) > 1]:
             raise ValueError(f"--log {twice[0]} is given twice")
-        is_log = benchmark.log_file and not any(path.suffix == ".parquet" for path in options.log)
+        is_table = any(path.is_dir() or path.suffix == ".parquet" for path in options.log)
+        is_log = benchmark.log_file and not is_table
         scored = (_score_log if is_log else _score_answers)(options, benchmark)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)

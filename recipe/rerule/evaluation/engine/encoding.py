@@ -100,9 +100,10 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
             raise RequestError(
                 f"request {request.id}: max_tokens is {request.max_tokens}; at least 1 is needed"
             )
+    keys = {model.name: engine_key(model) for model in models}
     by_key: dict[str, list[Encoded]] = {}
     for model in models:
-        key = engine_key(model)
+        key = keys[model.name]
         if key in by_key:
             continue
         tokenizer, context = load_tokenizer(model), context_length(model)
@@ -117,7 +118,7 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
                     f"into the context of model {model.name}, {context} tokens"
                 )
             by_key[key].append(one)
-    return {model.name: by_key[engine_key(model)] for model in models}
+    return {name: by_key[key] for name, key in keys.items()}
 
 
 def load_tokenizer(model: Model) -> Any:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-Message = dict[str, str]
-
 
 @dataclass(frozen=True)
 class PromptText:
@@ -24,7 +22,7 @@ class PromptText:
             two, as some benchmarks' own code does. Of no effect on raw prompts.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[dict[str, str], ...]
     raw: bool = False
     suffix: str = ""
     double_bos: bool = False

@@ -94,7 +94,7 @@ class RTofu(Tofu):
     def choose(self, options: argparse.Namespace) -> None:
         """As --prompts and --max-tokens say."""
         self.begun = MODES[options.prompts]
-        self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
+        self.max_tokens = options.max_tokens or MAX_TOKENS
         self.settings = {"prompts": options.prompts, "max_tokens": self.max_tokens}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:

@@ -255,7 +255,7 @@ class Tofu(Benchmark):
                 turn = {"role": "user", "content": self.template.replace("{query}", query)}
                 prompt = PromptText((turn,), raw=True)
             set_name, reference = question_set(probe.labels), probe.reference
-            if reference is None or not reference.perturbed:
+            if reference is None:
                 raise ValueError(
                     f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
                     "TOFU's *_perturbed tables"

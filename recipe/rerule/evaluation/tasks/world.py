@@ -66,7 +66,7 @@ class Recall(Benchmark):
 
     def choose(self, options: argparse.Namespace) -> None:
         """As --max-tokens and --convention say."""
-        self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
+        self.max_tokens = options.max_tokens or MAX_TOKENS
         self.convention = options.convention
         self.settings = {"max_tokens": self.max_tokens, "stop": "raw probes: at the first newline"}
 
