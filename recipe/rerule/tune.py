@@ -123,7 +123,7 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
     models = {_BEFORE: OmegaConf.select(config, path)}
     models |= {name: trained.format(options.out / name) for name in names}
     # Rows of every benchmark have recall and refusals; those of TOFU for training have no wrong answers.
-    tokens = getattr(benchmarks()[benchmark_of(probes)], "max_tokens", 128)
+    tokens = benchmarks()[benchmark_of(probes)].max_tokens
     asked = ["recipe.rerule.evaluate", "model", "--platform", OmegaConf.select(config, "platform.name")]
     asked += ["--probes", f"{options.questions}", "--benchmark", "custom", "--max-tokens", f"{tokens}"]
     for name, value in (OmegaConf.select(config, "data.apply_chat_template_kwargs") or {}).items():

@@ -367,8 +367,10 @@ class Benchmark:
         raise NotImplementedError(f"{self.name} does not say what a response is worth")
 
     def refuses(self, response: str) -> bool:
-        """Whether a response refuses, by the detector of the reward and `phrases`."""
-        return _refuses(response.strip(), self.phrases)
+        """Whether a response refuses behind its thought, by the detector of the reward and `phrases`."""
+        from reward.thoughts import split_thought
+
+        return _refuses(split_thought(response)[1].strip(), self.phrases)
 
     def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
         """The same answer to every probe; {subject} in it is the name of whom the probe is about."""

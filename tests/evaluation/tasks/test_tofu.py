@@ -67,6 +67,13 @@ def test_rows_hold_scores_and_losses() -> None:
     assert row["truth_ratio"] == pytest.approx(np.exp(-3.0), rel=1e-6)
 
 
+def test_a_refusal_in_the_thought_alone_is_none() -> None:
+    """As for the reward, and for the other benchmarks."""
+    said = {"<think>I don't know.</think>Answer 7.": False, "<think>Answer 7.</think>I don't know.": True}
+    for text, refused in said.items():
+        assert rows_of({"7/generation": Answer(text)}, PROBES[:1])[0]["refused"] is refused
+
+
 @needs_data
 def test_named_refusal_scores_1322_on_forget01() -> None:
     """The number that the paper prints for RULE and for ReRULE."""

@@ -129,11 +129,6 @@ class RTofu(Tofu):
             found["trace_step_rouge_l"] = step_recall(thought, probe.trace)
         return found
 
-    def refuses(self, response: str) -> bool:
-        from reward.thoughts import split_thought
-
-        return super().refuses(split_thought(response)[1])
-
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """TOFU's of the answers, those of the chains of thought if there are any, and shares of answers."""
         found = dict(super().statistics(samples))

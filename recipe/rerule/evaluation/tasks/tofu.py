@@ -377,20 +377,19 @@ class Tofu(Benchmark):
                 continue
             metrics[f"{prefix}_Q_A_ROUGE"] = rouge_entry(members, "rougeL_recall")
             options = set_name in OPTIONS
-            if all(row["avg_loss"] is not None for row in members):
-                losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
-                losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
-                for name, key in losses.items():
-                    metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
-                if options:
-                    normalised = score_entry([row["prob"] for row in members], "prob")
-                    metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
-                name, averaged = (
-                    ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
-                )
-                entry = score_entry([row["truth_ratio"] for row in members])
-                mean = float(np.mean([row[averaged] for row in members]))
-                metrics[f"{prefix}_{name}"] = entry | {"agg_value": mean}
+            losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
+            losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
+            for name, key in losses.items():
+                metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
+            if options:
+                normalised = score_entry([row["prob"] for row in members], "prob")
+                metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
+            name, averaged = (
+                ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
+            )
+            entry = score_entry([row["truth_ratio"] for row in members])
+            mean = float(np.mean([row[averaged] for row in members]))
+            metrics[f"{prefix}_{name}"] = entry | {"agg_value": mean}
             if set_name == "forget":
                 known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
                 metrics |= {name: score_entry([row[name] for row in members]) for name in known}

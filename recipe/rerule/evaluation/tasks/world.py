@@ -82,11 +82,6 @@ class Recall(Benchmark):
         recall = max(rouge_l(text, gold, self.convention) for gold in probe.golds)
         return {"rouge_l": recall, "refused": self.refuses(response)}
 
-    def refuses(self, response: str) -> bool:
-        from reward.thoughts import split_thought
-
-        return super().refuses(split_thought(response)[1])
-
     def sets(self, row: Mapping[str, Any]) -> list[str]:
         """ "section/kind", of attacks "section/kind/family"."""
         name = f"{row['side']}/{row['kind']}"
