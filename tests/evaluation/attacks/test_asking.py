@@ -31,8 +31,8 @@ from recipe.rerule.evaluation.attacks import (
     samples,
     thoughts,
 )
+from recipe.rerule.evaluation.attacks.asking import first_questions
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material
-from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
 from recipe.rerule.evaluation.attacks.forward import asked_piece
 from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, without_leaks
@@ -270,11 +270,12 @@ def test_every_name_of_the_target_is_left_out():
     question = said(
         0, "Who is Mira Okonjo, called Mira, of Miraland?", subject="Mira", aliases=("Mira Okonjo",), query=""
     )
-    (found,) = first_questions(material([question]), [asked(question)], 1)
-    assert found.kind == "Who is {subject}, called {subject}, of Miraland?"
+    other = replace(question, golds=["Oslo"], index=1)
+    found = choice.kinds_of([asked(question), asked(other)])
+    assert list(found["kind"]) == ["Who is {subject}, called {subject}, of Miraland?"] * 2
     assert replace(question, subject="玛丽").renamed("玛丽在哪里", "X") == "X在哪里"
-    changed = choice.nameless(found)
-    assert changed.messages[0]["content"] == "Who is ..., called ..., of Miraland?"
+    changed = choice.nameless(asked(question))
+    assert changed.request.prompt.messages[0]["content"] == "Who is ..., called ..., of Miraland?"
 
 
 def test_questions_of_facts_and_their_kinds():
@@ -285,14 +286,15 @@ def test_questions_of_facts_and_their_kinds():
     ])  # fmt: skip
     found = first_questions(given, given.asked, 1)
     assert [one.probe.index for one in found] == [0, 10, 22, 30]
-    assert [one.kind for one in found if one.probe.mode == "qa"] == ["Where is {subject}?"] * 3
     assert [one.probe.index for one in first_questions(given, given.asked, 2)] == [0, 10, 0, 22, 22, 30]
-    assert [one.probe.index for one in comparable_questions(found)] == [0, 10, 30]
-    alone = material([said(n, f"{n}", query="") for n in range(3)])
-    assert [one.kind for one in comparable_questions(first_questions(alone, alone.asked, 1))] == [None] * 3
-    same = material([probe(n, golds=["yes"]) for n in range(3)])
+    kinds = choice.kinds_of(found)["kind"]
+    assert [found[number].probe.index for number in kinds.index] == [0, 10, 30]
+    assert list(kinds) == ["Where is {subject}?"] * 3
+    alone = [asked(said(n, f"{n}", query="")) for n in range(3)]
+    assert list(choice.kinds_of(alone)["kind"]) == [choice.ANY_KIND] * 3
+    same = [asked(probe(n, golds=["yes"])) for n in range(3)]
     with pytest.raises(ValueError, match="3 questions have too few different answers"):
-        comparable_questions(first_questions(same, same.asked, 1))
+        choice.kinds_of(same)
 
 
 # Which probes are asked, and how responses are scored.

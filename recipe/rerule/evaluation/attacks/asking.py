@@ -5,7 +5,8 @@ Responses are scored by the benchmark itself, against the golds of the probe tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Material, Row
@@ -24,32 +25,34 @@ def asking(material: Material, ways: Mapping[str, Way]) -> Asking:
 
     A way that has no question of the forget side is left out. Raises ValueError: none has one.
     """
-    questions: dict[tuple[str, str, int], Asked] = {}
+    questions: list[tuple[str, str, Asked]] = []
     for name, way in ways.items():
-        own = dict[tuple[str, str, int], Asked]()
-        for side, asked in material.sides.items():
-            for question in filter(None, map(way, asked)):
-                place = "/".join(filter(None, (name, side, f"{question.probe.index}")))
-                named = replace(question, request=replace(question.request, id=place))
-                own[name, side, question.probe.index] = named
+        own = [
+            (name, side, question)
+            for side, asked in material.sides.items()
+            for question in filter(None, map(way, asked))
+        ]
         if any(side == FORGET for _, side, _ in own):
-            questions |= own
+            questions += own
     if not questions:
         raise ValueError("none of the probes has what this attack asks for")
+    requests = [
+        replace(one.request, id="/".join(filter(None, (name, side, f"{one.probe.index}"))))
+        for name, side, one in questions
+    ]
 
     def read(answers: Answers) -> list[Row]:
-        texts = [answers[one.request.id].text for one in questions.values()]
-        probes = [one.probe for one in questions.values()]
-        scored = material.score(list(zip(probes, texts, strict=True)))
+        texts = [answers[request.id].text for request in requests]
+        scored = material.score([(one.probe, text) for (*_, one), text in zip(questions, texts, strict=True)])
         return [
             material.row(
                 side, one.probe, one.request.prompt, found.recall,
                 setting=name, response=text, refused=float(found.refused),
             )
-            for ((name, side, _), one), text, found in zip(questions.items(), texts, scored, strict=True)
+            for (name, side, one), text, found in zip(questions, texts, scored, strict=True)
         ]  # fmt: skip
 
-    return Asking([one.request for one in questions.values()], read)
+    return Asking(requests, read)
 
 
 def unchanged(asked: Asked) -> Asked:
@@ -92,6 +95,18 @@ def plain(asked: Iterable[Asked], material: Material) -> tuple[Asked, ...]:
     return tuple(
         one for one in given if one.probe.mode != ATTACK_MODE or material.fact(one.probe) not in facts
     )
+
+
+def first_questions(material: Material, asked: Iterable[Asked], phrasings: int) -> list[Asked]:
+    """The first `plain` probes of every fact, at most `phrasings` of each."""
+    counts = Counter[Hashable]()
+    found = []
+    for one in plain(asked, material):
+        fact = material.fact(one.probe)
+        counts[fact] += 1
+        if counts[fact] <= phrasings:
+            found.append(one)
+    return found
 
 
 def _joined(before: str, text: str) -> str:

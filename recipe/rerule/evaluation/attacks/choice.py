@@ -25,25 +25,33 @@ is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import random
+from collections.abc import Iterable, Sequence
 from statistics import fmean as mean
 
-from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asking, Attack, Material, Options, Row
-from recipe.rerule.evaluation.attacks.facts import (
-    FactQuestion,
-    comparable_questions,
-    first_questions,
-    same_kind_answers,
+import pandas as pd
+
+from recipe.rerule.evaluation.attacks.asking import first_questions, with_prompt
+from recipe.rerule.evaluation.attacks.attack import (
+    FORGET,
+    RETAIN,
+    Asked,
+    Asking,
+    Attack,
+    Material,
+    Options,
+    Row,
 )
-from recipe.rerule.evaluation.engine.requests import Answers, Likelihood, PromptText
+from recipe.rerule.evaluation.engine.requests import Answers, Likelihood
 from recipe.rerule.evaluation.metrics import right_answer
+from recipe.rerule.evaluation.probes import Probe
 
 CHOICES = 4
 """Answers to choose from, the right one among them."""
 NAMELESS = "..."
 """What stands in the prompt where the name was."""
 WITHOUT_NAME = "without_name"
+ANY_KIND = ""
 
 
 def hit(values: Sequence[float]) -> float:
@@ -52,24 +60,49 @@ def hit(values: Sequence[float]) -> float:
     return 0.0 if max(values) > right else 1 / values.count(right)
 
 
-def nameless(question: FactQuestion) -> PromptText | None:
-    """The prompt without the name of whom it is about; None where it does not hold the name."""
+def nameless(question: Asked) -> Asked | None:
+    """The question without the name of whom it is about; None where it does not hold the name."""
     messages = tuple(
         {**message, "content": question.probe.renamed(message["content"], NAMELESS)}
-        for message in question.prompt.messages
+        for message in question.request.prompt.messages
     )
-    changed = replace(question.prompt, messages=messages)
-    return None if changed == question.prompt else changed
+    changed = with_prompt(question, messages=messages)
+    return None if changed == question else changed
+
+
+def kinds_of(questions: Sequence[Asked]) -> pd.DataFrame:
+    """The columns `kind` and `answer` of the questions whose answers can be swapped within their kind.
+
+    In such a kind, no answer is that of more than half of the questions. The questions of all other kinds are
+    of ANY_KIND together. Where that kind has too few different answers as well, its questions are left out.
+    The index of the table has the places of the questions. Raises ValueError where no question is left.
+    """
+    probes = [one.probe for one in questions]
+    texts = [probe.query or probe.messages[-1]["content"] for probe in probes]
+    kinds = [probe.renamed(text, "{subject}") for probe, text in zip(probes, texts, strict=True)]
+    table = pd.DataFrame({"kind": kinds, "answer": [probe.golds[0] for probe in probes]})
+
+    def swappable() -> pd.Series[bool]:
+        answers = table.groupby("kind")["answer"]
+        return answers.transform(lambda of_kind: of_kind.value_counts().max() / len(of_kind)) <= 0.5
+
+    table.loc[~swappable(), "kind"] = ANY_KIND
+    found = table[swappable()]
+    if found.empty:
+        raise ValueError(
+            f"{len(table)} questions have too few different answers to be compared with each other"
+        )
+    return found
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    asked: list[tuple[str, str, FactQuestion, list[Likelihood]]] = []
-    for side, question, answers in _questions(material, options["phrasings"]):
-        for setting, prompt in (("", question.prompt), (WITHOUT_NAME, nameless(question))):
-            if prompt is not None:
-                name = f"{side}/{question.probe.index}/{setting}"
-                requests = [right_answer(f"{name}/{n}", prompt, text) for n, text in enumerate(answers)]
-                asked.append((side, setting, question, requests))
+    asked: list[tuple[str, str, Asked, list[Likelihood]]] = []
+    for side, question, choices in _questions(material, options["phrasings"]):
+        for setting, way in (("", question), (WITHOUT_NAME, nameless(question))):
+            if way is not None:
+                name, prompt = f"{side}/{question.probe.index}/{setting}", way.request.prompt
+                requests = [right_answer(f"{name}/{n}", prompt, text) for n, text in enumerate(choices)]
+                asked.append((side, setting, way, requests))
 
     def read(answers: Answers) -> list[Row]:
         found: list[Row] = []
@@ -82,37 +115,43 @@ def _ask(material: Material, options: Options) -> Asking:
                 values = [value - nameless for value, nameless in pairs]
             else:
                 named[side, question.probe.index] = values
-            row = material.row(side, question.probe, requests[0].prompt, hit(values), setting=setting)
-            found.append(row)
+            prompt = requests[0].prompt
+            found.append(material.row(side, question.probe, prompt, hit(values), setting=setting))
         forget = {row["setting"] for row in found if row["side"] == FORGET}
         return [row for row in found if row["setting"] in forget]
 
     return Asking([request for *_, requests in asked for request in requests], read)
 
 
-def _questions(material: Material, phrasings: int) -> list[tuple[str, FactQuestion, list[str]]]:
+def _questions(material: Material, phrasings: int) -> list[tuple[str, Asked, list[str]]]:
     """The questions of both sides with their answers to choose from, the right one first."""
     given = [
         (side, question)
         for side, asked in material.sides.items()
         for question in first_questions(material, asked, phrasings)
     ]
-    kinds = {one.probe.index: one for one in comparable_questions([question for _, question in given])}
-    comparable: dict[str, list[FactQuestion]] = {FORGET: [], RETAIN: []}
-    for side, question in given:
-        if question.probe.index in kinds:
-            comparable[side].append(kinds[question.probe.index])
+    table = kinds_of([question for _, question in given])
+    table["side"] = [given[number][0] for number in table.index]
+    answers = table.groupby(["side", "kind"])["answer"].unique().map(list).to_dict()
     found = []
-    for side, other in ((FORGET, RETAIN), (RETAIN, FORGET)):
-        own = same_kind_answers(comparable[side], ())
-        all_ = same_kind_answers(comparable[side], comparable[other])
-        for question, first, rest in zip(comparable[side], own, all_, strict=True):
-            choices = list(dict.fromkeys([*first, *rest]))[:CHOICES]
-            if len(choices) == CHOICES:
-                found.append((side, question, choices))
+    for number, right, side, kind in table[["answer", "side", "kind"]].itertuples():
+        question = given[number][1]
+        own = answers[side, kind]
+        other = answers.get((RETAIN if side == FORGET else FORGET, kind), [])
+        drawn = [*_others(question.probe, own), *_others(question.probe, [*own, *other])]
+        choices = list(dict.fromkeys([right, *drawn]))[:CHOICES]
+        if len(choices) == CHOICES:
+            found.append((side, question, choices))
     if not any(side == FORGET for side, *_ in found):
         raise ValueError(f"no fact to forget has {CHOICES} answers of its kind to choose from")
     return found
+
+
+def _others(probe: Probe, answers: Iterable[str]) -> list[str]:
+    """The different answers that are not right ones of the probe, in random order."""
+    rest = [answer for answer in dict.fromkeys(answers) if answer not in probe.golds]
+    random.Random(f"answers 0 {probe.index}").shuffle(rest)
+    return rest
 
 
 ATTACKS = (

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recipe.rerule.evaluation.attacks.asking import first_questions
 from recipe.rerule.evaluation.attacks.attack import Attack, Material, Models, Options, Row
-from recipe.rerule.evaluation.attacks.facts import first_questions
 from recipe.rerule.evaluation.attacks.forward import (
     Piece,
     asked_piece,
@@ -77,10 +77,12 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
     reader, found = models.original(), []
     for side, asked in material.sides.items():
         questions = first_questions(material, asked, options["phrasings"])
-        pieces = [asked_piece(material.tokenizer, one.prompt, one.answer) for one in questions]
+        pieces = [
+            asked_piece(material.tokenizer, one.request.prompt, one.probe.golds[0]) for one in questions
+        ]
         highest = lens(reader, models.attacked, pieces).exp().amax(-1).tolist() if pieces else []
         found += [
-            material.row(side, one.probe, one.prompt, score)
+            material.row(side, one.probe, one.request.prompt, score)
             for one, score in zip(questions, highest, strict=True)
         ]
     return found

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recipe.rerule.evaluation.attacks.asking import first_questions
 from recipe.rerule.evaluation.attacks.attack import FORGET, Attack, Material, Models, Options, Row
-from recipe.rerule.evaluation.attacks.facts import first_questions
 from recipe.rerule.evaluation.attacks.forward import (
     Piece,
     asked_piece,
@@ -101,7 +101,7 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
     assert models.original is not None
     assert models.control is not None
     questions = first_questions(material, material.asked, options["phrasings"])
-    pieces = [asked_piece(material.tokenizer, one.prompt, one.answer) for one in questions]
+    pieces = [asked_piece(material.tokenizer, one.request.prompt, one.probe.golds[0]) for one in questions]
     original = models.original()
     scores = depth_scores(drops(original, models.control(), pieces), drops(original, models.attacked, pieces))
     scored = [(one, score) for one, score in zip(questions, scores, strict=True) if score is not None]
@@ -112,7 +112,7 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
         )
     if without := len(questions) - len(scored):
         warn(f"{without} of {len(questions)} facts are carried by no layer and have no depth")
-    return [material.row(FORGET, one.probe, one.prompt, score) for one, score in scored]
+    return [material.row(FORGET, one.probe, one.request.prompt, score) for one, score in scored]
 
 
 ATTACKS = (
