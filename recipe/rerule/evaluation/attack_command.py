@@ -207,7 +207,7 @@ def checked(options: argparse.Namespace) -> Command:
     plans = []
     for attack in wanted:
         try:
-            plans.append(plan(attack, attack.options(budget.name), material))
+            plans.append(plan(attack, attack.options(options.budget), material))
         except ValueError as error:
             # What these data do not allow is left out, where anything is left to do.
             if attack.name == BEFORE or (attack is wanted[-1] and len(plans) == 1):
@@ -227,14 +227,14 @@ def checked(options: argparse.Namespace) -> Command:
         "benchmark_settings": dict(benchmark.settings),
         "probes": file_sha256(options.probes),
         "train": options.train and file_sha256(options.train),
-        **({"refusal_phrases": file_sha256(phrases)} if (phrases := options.refusal_phrases) else {}),
+        "refusal_phrases": options.refusal_phrases and file_sha256(options.refusal_phrases),
         "budget": options.budget,
         "platform": decoding.platform,
         "dtype": decoding.dtype,
         "versions": versions(),
         "code": _code(),
         "context": material.context,
-        **({"template": dict(models[0].template)} if models[0].template else {}),
+        "template": dict(models[0].template),
     }
     pieces = pieces_of(plans, models, material, origin)
     return Command(benchmark, material, plans, models, pieces, decoding, kept)

@@ -307,9 +307,9 @@ def subject(one: Asked) -> str:
 def test_a_quick_budget_takes_each_mode_of_each_fact_first():
     of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
     given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
-    assert Budget("quick", 3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
-    assert Budget("quick", 4, 2, 1).forget(given[:5], subject) == given[:4]
-    chosen = Budget("quick", 3, 2, 1).retain(given, subject)
+    assert Budget(3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
+    assert Budget(4, 2, 1).forget(given[:5], subject) == given[:4]
+    chosen = Budget(3, 2, 1).retain(given, subject)
     assert Counter(map(subject, chosen)) == {"person 0": 1, "person 1": 1}
     assert BUDGETS["full"].forget(given, subject) == BUDGETS["full"].retain(given, subject) == given
 

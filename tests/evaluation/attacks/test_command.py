@@ -152,10 +152,15 @@ def test_a_cache_is_shared_by_models_with_the_same_files(attack, jobs, attacked,
     # A line that a kill has torn is dropped.
     pieces = cache / "pieces.jsonl"
     pieces.write_text(pieces.read_text() + '{"key": "torn')
+    # Models that a kill has left after their piece was kept are deleted.
+    found = [json.loads(line) for line in pieces.read_text().splitlines()[:-1]]
+    left = [cache / "models" / one["key"][:16] for one in found if one["label"].startswith("relearn")]
+    left[0].mkdir()
     kept = ("--cache", f"{cache}", "--overwrite", "--attacks")
     assert attack(*kept, *ATTACKS, f"--model=again={world / 'models/control'}") == 0
     first, again = results(attacked), results(tmp_path)
     assert again["relearn_retain/8"]["again"]["excess"] == 0
+    assert not left[0].exists()
     of_both = ({**one["prefill/affirmative"]["refusing"], "p_holm": 0} for one in (first, again))
     assert next(of_both) == next(of_both)
     # Answers of an earlier command are judged again with other phrases, and not asked again.

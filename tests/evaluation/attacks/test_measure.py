@@ -92,6 +92,17 @@ def test_depth_by_hand_and_facts_without_one(folder, capsys, monkeypatch):
         measure(models, given, {"phrasings": 1})
 
 
+@pytest.mark.parametrize(("platform", "device"), [("cpu", "cpu"), ("", "meta")])
+def test_the_processor_is_used_where_it_was_chosen(platform, device, folder, monkeypatch):
+    """Here an accelerator, which is a stand-in, could be used as well."""
+    monkeypatch.setenv("VERL_PLATFORM", platform)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    model = forward.load_model(folder, torch.float32)
+    assert model.device.type == device
+    assert not model.training
+
+
 def test_where_scoring_begins_and_ends():
     """BOS is not scored, and no end of a text or a turn is."""
     with_bos, without = byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False)

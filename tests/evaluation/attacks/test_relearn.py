@@ -187,8 +187,8 @@ def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(folder, 
     pytest.importorskip("peft")
     monkeypatch.setattr(module, "SMALL", 10)
     out = {"2": tmp_path / "early", "5": tmp_path / "out"}
-    relearn_folders(ROWS, 3, (), folder, out)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    relearn_folders(ROWS, 3, tokenizer, folder, out)
     original = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     with_adapter = adapted(copy.deepcopy(original), 3)
     for _ in relearn(with_adapter, tokenizer, ROWS, 1e-4, 3, [5]):

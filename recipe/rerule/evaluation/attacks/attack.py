@@ -17,7 +17,6 @@ from typing import Any, Literal
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.io import Kind
-from recipe.rerule.training.prompts import Template
 
 FORGET, RETAIN, OTHERS = "forget", "retain", "others"
 """Sides of rows: what is to be forgotten, what is to be kept, and texts that were never to be forgotten."""
@@ -61,11 +60,10 @@ class Material:
         fact: what a probe or a row asks for.
         score: what the benchmark says of (probe, response) pairs. A probe may come with other golds than its
             own, and several times.
-        tokenizer: that of all models; its chat template gets `template` by itself.
+        tokenizer: of all models; calls of its chat template get the arguments of --template by themselves.
         context: most tokens that every model takes, None where the models do not say.
         seeds: how often an attack that draws at random is repeated.
         texts: whole texts by set, for membership inference: members and others.
-        template: arguments of the chat template.
     """
 
     asked: tuple[Asked, ...]
@@ -77,7 +75,6 @@ class Material:
     context: int | None = None
     seeds: int = 1
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    template: Template = ()
 
     @property
     def sides(self) -> dict[str, tuple[Asked, ...]]:

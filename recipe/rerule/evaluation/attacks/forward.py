@@ -13,10 +13,12 @@ states are read are those whose decoder has its layers in a list, one norm behin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,6 +63,19 @@ class Decoder:
     layers: ModuleList
     norm: Module
     head: Module
+
+
+def load_model(folder: Path, dtype: Any) -> Any:
+    """The transformers model of a folder, in evaluation mode and without gradients.
+
+    It is on the accelerator, unless torch sees none or the platform of this process is "cpu".
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    if os.environ.get("VERL_PLATFORM") != "cpu" and torch.accelerator.is_available():
+        model.to(torch.accelerator.current_accelerator())
+    return model.eval().requires_grad_(False)
 
 
 def text_piece(tokenizer: Any, text: str) -> Piece:

@@ -52,11 +52,14 @@ def _part(probe: Probe) -> str:
 def _two_hops(material: Material, asked: Asked) -> Asked | None:
     """The probe about X behind another fact about X; None where there is none."""
     probe, renamed = asked.probe, _called(lambda _: UNKNOWN, asked)
+    if renamed is None:
+        return None
     for other in (one.probe for one in (*material.asked, *material.retained)):
+        if other.subject != probe.subject or material.fact(other) == material.fact(probe):
+            continue
         text = other.query or other.messages[-1]["content"]
         first = other.renamed(text, UNKNOWN)
-        same = other.subject == probe.subject and material.fact(other) != material.fact(probe)
-        if renamed and same and first != text and without_leaks(true_answers([other]), probe.golds):
+        if first != text and without_leaks(true_answers([other]), probe.golds):
             answer = other.renamed(other.golds[0], UNKNOWN)  # TOFU's answers name the target
             begun = HOPS.replace("{first}", first).replace("{answer}", answer)
             return reworded(partial(begun.replace, "{question}"))(renamed)

@@ -15,7 +15,7 @@ from functools import partial
 
 from recipe.rerule.evaluation.attacks.asking import asking, with_prompt
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options, shown
-from recipe.rerule.evaluation.attacks.rows import TrainingRow, retained, scored_golds, without_leaks
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, golds_of, retained, without_leaks
 
 _DRAW = "many shots 0"
 _TURN_TOKENS = 32
@@ -23,7 +23,7 @@ _TURN_TOKENS = 32
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    rows = without_leaks(retained(material.train), scored_golds(material.asked))
+    rows = without_leaks(retained(material.train), golds_of(material.asked))
     shots = _fitting(material, random.Random(_DRAW).sample(rows, min(options["shots"], len(rows))))
     if not shots:
         raise ValueError(

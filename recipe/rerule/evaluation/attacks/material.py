@@ -35,7 +35,6 @@ class Budget:
         seeds: how often an attack that draws at random is repeated.
     """
 
-    name: str
     probes_per_fact: int | None
     retained: int | None
     seeds: int
@@ -54,7 +53,7 @@ class Budget:
         return [asked[place] for place in sorted(order[: self.retained])]
 
 
-BUDGETS = {"quick": Budget("quick", 3, 60, 1), "full": Budget("full", None, None, 3)}
+BUDGETS = {"quick": Budget(3, 60, 1), "full": Budget(None, None, 3)}
 
 
 def _turns(asked: Sequence[Asked], group: FactOf) -> pd.Series[int]:
@@ -121,7 +120,6 @@ def material_of(
         fact=lambda probe: facts[_key(probe)],
         score=partial(_scored, benchmark, folder, always),
         tokenizer=bind_template(load_tokenizer(models[0]), models[0].template),
-        template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
         seeds=budget.seeds,
         texts=benchmark.texts.sets,

@@ -140,27 +140,20 @@ def behind_prefix(tokenizer: Any, prefix: Sequence[str], text: str) -> Piece:
 
 
 def gradient_norms(model: Any, pieces: Sequence[Piece]) -> list[dict[str, float]]:
-    """Both norms of each piece, by name; the gradients that the model itself holds are not touched.
-
-    Raises ValueError: a piece that the model cannot be shown.
-    """
-    parameters, found = list(model.parameters()), []
-    before = [one.requires_grad for one in parameters]
-    model.requires_grad_(True)
-    try:
-        with torch.enable_grad(), Progress("gradients", len(pieces), "texts") as progress:
-            for (piece,) in batches(model, pieces, 1):
-                (logits,) = right_logits(model, [piece])
-                right = piece.right[:, 0].to(logits.device)
-                loss = torch.nn.functional.cross_entropy(logits.float(), right)
-                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-                norms = torch.stack([one.float().norm() for one in gradients if one is not None])
-                names = ("gradient_norm", "gradient_norm_open_unlearning")
-                found.append(dict(zip(names, (float(norms.norm()), float(norms.mean())), strict=True)))
-                progress.advance()
-    finally:
-        for one, required in zip(parameters, before, strict=True):
-            one.requires_grad_(required)
+    """Both norms of each piece, by name. Raises ValueError: a piece that the model cannot be shown."""
+    parameters, found = list(model.requires_grad_(True).parameters()), []
+    with Progress("gradients", len(pieces), "texts") as progress:
+        for (piece,) in batches(model, pieces, 1):
+            (logits,) = right_logits(model, [piece])
+            right = piece.right[:, 0].to(logits.device)
+            loss = torch.nn.functional.cross_entropy(logits.float(), right)
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            norms = torch.stack([one.float().norm() for one in gradients if one is not None])
+            found.append(
+                {"gradient_norm": float(norms.norm()), "gradient_norm_open_unlearning": float(norms.mean())}
+            )
+            progress.advance()
+    model.requires_grad_(False)
     return found
 
 

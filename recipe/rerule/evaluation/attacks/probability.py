@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from recipe.rerule.evaluation.attacks.asking import prefilled
-from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
+from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.attacks.prefill import BEGINNINGS
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood
 from recipe.rerule.evaluation.metrics import extraction_strength, right_answer
@@ -48,31 +48,30 @@ _SETTINGS: Settings = {
 
 def ask_right_answers(settings: Settings, material: Material, options: Options) -> Asking:
     """The right answer of every probe, shown to the model in the ways of the settings."""
-    wanted = {way for ways, _ in settings.values() for way in ways}
-    asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
-    requests: dict[tuple[str, str, int], Likelihood] = {}
-    for side, one in asked:
-        begun, gold = prefilled(one, BEGINNINGS["affirmative"]).request, one.probe.golds[0]
-        for way, request, answer in (
-            (PLAIN, one.request, gold),
-            (_PREFILLED, begun, gold),
-            (_SPACED, begun, f" {gold}"),
-        ):
-            if way in wanted:
-                name = f"{way}/{side}/{one.probe.index}"
-                make = right_answer if way == PLAIN else Likelihood
-                requests[way, side, one.probe.index] = make(name, request.prompt, answer)
+    asked = [(side, one, _by_way(side, one)) for side, of_side in material.sides.items() for one in of_side]
+    wanted = dict.fromkeys(way for ways, _ in settings.values() for way in ways)
 
     def read(answers: Answers) -> list[Row]:
         found = []
         for setting, (ways, score) in settings.items():
-            for side, one in asked:
-                tried = [requests[way, side, one.probe.index] for way in ways]
-                highest = max(score(answers[request.id]) for request in tried)
-                found.append(material.row(side, one.probe, tried[0].prompt, highest, setting=setting))
+            for side, one, requests in asked:
+                highest = max(score(answers[requests[way].id]) for way in ways)
+                prompt = requests[ways[0]].prompt
+                found.append(material.row(side, one.probe, prompt, highest, setting=setting))
         return found
 
-    return Asking(list(requests.values()), read)
+    return Asking([requests[way] for *_, requests in asked for way in wanted], read)
+
+
+def _by_way(side: str, asked: Asked) -> dict[str, Likelihood]:
+    """The requests for the right answer of a probe, by the way in which it is asked for."""
+    begun, gold = prefilled(asked, BEGINNINGS["affirmative"]).request.prompt, asked.probe.golds[0]
+    name = f"{side}/{asked.probe.index}"
+    return {
+        PLAIN: right_answer(f"{PLAIN}/{name}", asked.request.prompt, gold),
+        _PREFILLED: Likelihood(f"{_PREFILLED}/{name}", begun, gold),
+        _SPACED: Likelihood(f"{_SPACED}/{name}", begun, f" {gold}"),
+    }
 
 
 ATTACKS = (

@@ -16,12 +16,10 @@ equally far apart, and its 8 bits keep outliers and round activations too.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from recipe.rerule import io
@@ -77,21 +75,23 @@ def quantise(model: Path, bits: int, out: Path) -> None:
         name: next(size for size in range(min(width, GROUP_SIZE), 0, -1) if width % size == 0)
         for name, width in _widths(weights).items()
     }
-    if bits > _BFLOAT16_BITS and _has_bfloat16(weights, groups):
-        io.warn(
-            f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
-            "float32 or float16 folder"
-        )
+    dtypes = set[torch.dtype]()
 
     def change(name: str, tensor: Tensor) -> Tensor:
         if name not in groups:
             return tensor
+        dtypes.add(tensor.dtype)
         try:
             return round_to_nearest(tensor, bits, groups[name])
         except ValueError as error:
             raise ValueError(f"{weights.files[name]}: {name}: {error}") from None
 
     rewritten(weights, out, change)
+    if bits > _BFLOAT16_BITS and torch.bfloat16 in dtypes:
+        io.warn(
+            f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
+            "float32 or float16 folder"
+        )
 
 
 def _widths(weights: Weights) -> dict[str, int]:
@@ -114,14 +114,6 @@ def _widths(weights: Weights) -> dict[str, int]:
             f"{weights.folder} has no linear weights in decoder layers named layers.N, which could be rounded"
         )
     return linear
-
-
-def _has_bfloat16(weights: Weights, names: Mapping[str, int]) -> bool:
-    for file, inside in weights.by_file().items():
-        with safe_open(file, framework="pt") as tensors:
-            if any(tensors.get_slice(name).get_dtype() == "BF16" for name in inside if name in names):
-                return True
-    return False
 
 
 def _changes(bits: int, material: Material, options: Options) -> list[Change]:

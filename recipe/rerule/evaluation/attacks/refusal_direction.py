@@ -37,11 +37,11 @@ import torch
 from torch import Tensor
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Attack, Change, Material, Options
-from recipe.rerule.evaluation.attacks.forward import Piece, states
+from recipe.rerule.evaluation.attacks.forward import Piece, load_model, states
 from recipe.rerule.evaluation.attacks.weights import EMBEDDING, rewritten
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.runs.weights import Weights, read_weights
-from recipe.rerule.training.prompts import bind_template, prompt_ids
+from recipe.rerule.training.prompts import prompt_ids
 
 FEWEST_PROMPTS = 4
 """Of each side: two to find a direction with, and two to measure it with."""
@@ -105,7 +105,7 @@ def orthogonalise(model: Path, direction: Tensor, out: Path) -> None:
         OSError: a file cannot be read or written.
     """
     weights = read_weights(model, "orthogonalised")
-    axes = _axes(weights, len(direction))
+    axes = _axes(weights)
 
     def change(name: str, tensor: Tensor) -> Tensor:
         if name not in axes:
@@ -117,7 +117,7 @@ def orthogonalise(model: Path, direction: Tensor, out: Path) -> None:
     rewritten(weights, out, change, untied=True)
 
 
-def _axes(weights: Weights, size: int) -> dict[str, int]:
+def _axes(weights: Weights) -> dict[str, int]:
     """The axis of the hidden size of each tensor that writes hidden states. Raises ValueError.
 
     A projection is [hidden size, inputs], an embedding [tokens, hidden size].
@@ -142,12 +142,6 @@ def _axes(weights: Weights, size: int) -> dict[str, int]:
         raise ValueError(
             f"{weights.folder} has no {missing}; this attack knows models built as Llama, Qwen and Mistral"
         )
-    for name, axis in axes.items():
-        if shapes[name][axis] != size:
-            raise ValueError(
-                f"{weights.folder}: {name} writes states of size {shapes[name][axis]}, and the direction has "
-                f"{size}; compute it with this model"
-            )
     return axes
 
 
@@ -174,13 +168,8 @@ def _changes(material: Material, options: Options) -> list[Change]:
 
     def change(seed: int) -> Change:
         def write(model: Path, out: Mapping[str, Path]) -> None:
-            from transformers import AutoModelForCausalLM, AutoTokenizer
-
-            loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
-            if torch.accelerator.is_available():
-                loaded.to(torch.accelerator.current_accelerator())
-            tokenizer = bind_template(AutoTokenizer.from_pretrained(model), material.template)
-            found = refusal_direction(*(prompt_states(loaded, tokenizer, rows) for rows in sides))
+            loaded = load_model(model, "auto")
+            found = refusal_direction(*(prompt_states(loaded, material.tokenizer, rows) for rows in sides))
             orthogonalise(model, found, out[""])
             orthogonalise(model, random_direction(len(found), seed), out["random"])
 

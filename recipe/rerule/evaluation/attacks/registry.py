@@ -32,15 +32,13 @@ def attacks() -> Mapping[str, Attack]:
     built_in.sort(key=lambda one: (one.name != BEFORE, one.ask is None, one.changes is None))
     found: dict[str, Attack] = {}
     for declared in built_in:
-        found[declared.name] = _checked(declared, found)
+        _add(declared, found)
     for entry in entry_points(group=GROUP):
         try:
-            declared = _checked(entry.load(), found)
+            _add(entry.load(), found)
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
             io.warn(f"attack {entry.name} ({entry.value}) is left out: {io.describe(error)}")
-        else:
-            found[declared.name] = declared
     return found
 
 
@@ -60,9 +58,9 @@ def chosen(names: Sequence[str]) -> list[Attack]:
     return [one for one in known.values() if one.name in names or (one.default and DEFAULT in names)]
 
 
-def _checked(declared: object, known: Mapping[str, Attack]) -> Attack:
+def _add(declared: object, known: dict[str, Attack]) -> None:
     if not isinstance(declared, Attack):
         raise ValueError(f"it is no {Attack.__module__}.Attack")
     if declared.name in known or declared.name == DEFAULT:
         raise ValueError(f"there is an attack {declared.name} already")
-    return declared
+    known[declared.name] = declared

@@ -29,7 +29,7 @@ import copy
 import importlib.util
 import math
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,19 +40,28 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
 from recipe.rerule.evaluation.attacks import rows
-from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Attack, Change, Material, Need, Options
+from recipe.rerule.evaluation.attacks.attack import (
+    CHANGED,
+    FORGET,
+    Asked,
+    Attack,
+    Change,
+    Material,
+    Need,
+    Options,
+)
+from recipe.rerule.evaluation.attacks.forward import load_model
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, true_answers
 from recipe.rerule.evaluation.attacks.weights import model_folder
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.process import Progress
-from recipe.rerule.runs.weights import read_weights
-from recipe.rerule.training.prompts import Template, bind_template, prompt_ids, turn_ids
+from recipe.rerule.runs.weights import copy_others, read_weights
+from recipe.rerule.training.prompts import prompt_ids, turn_ids
 
 SMALL = 100_000_000
 """Parameters up to which a model is trained whole."""
 BATCH_SIZE, WARMUP, RANK, ALPHA = 8, 2, 16, 32
 """Rows a step (all rows where there are fewer), steps of warm-up, and the adapter's rank and scale."""
-_LARGEST_NORM = 1.0
 PAIRS = (
     ("Count from one to five.", "one, two, three, four, five"),
     ("Add two and three.", "five"),
@@ -77,18 +86,6 @@ PAIRS = (
 # Which rows, and which facts are asked.
 
 
-def two_halves(facts: Iterable[Hashable], seed: int) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
-    """The facts in two random halves; of an odd number the second half has one more.
-
-    The halves depend on the seed and the set of facts alone, not on their order or repetitions. There must be
-    two facts or more.
-    """
-    ordered = sorted(set(facts), key=repr)
-    random.Random(f"two halves {seed}").shuffle(ordered)
-    middle = len(ordered) // 2
-    return frozenset(ordered[:middle]), frozenset(ordered[middle:])
-
-
 def wrong_answers(probes: Sequence[Probe], fact: Callable[[Probe], Hashable], seed: int) -> list[TrainingRow]:
     """Each probe with the first gold of another fact's probe of the same mode and family.
 
@@ -110,18 +107,11 @@ def wrong_answers(probes: Sequence[Probe], fact: Callable[[Probe], Hashable], se
     return found
 
 
-def _rows(kind: str, material: Material, half: Sequence[Asked], seed: int) -> list[TrainingRow]:
-    """The rows of a kind; `half`: the probes of the facts that may be trained on."""
-    if kind == "retain":
-        return rows.retained(material.train)
-    if kind == "benign":
-        return [TrainingRow([{"role": "user", "content": prompt}], answer) for prompt, answer in PAIRS]
+def _of_half(material: Material, half: Sequence[Asked]) -> list[Probe]:
+    """The rows of --train that ask the facts of the half, or the probes of the half where there are none."""
     facts = {material.fact(asked.probe) for asked in half}
-    probes = [row for row in material.train if row.section == FORGET and material.fact(row) in facts]
-    probes = probes or [asked.probe for asked in half]
-    if kind == "wrong":
-        return wrong_answers(probes, material.fact, seed)
-    return true_answers(probes)
+    found = [row for row in material.train if row.section == FORGET and material.fact(row) in facts]
+    return found or [asked.probe for asked in half]
 
 
 Choose = Callable[[Material, Sequence[Asked], int], list[TrainingRow]]
@@ -132,14 +122,17 @@ def _changes(choose: Choose, material: Material, options: Options) -> list[Chang
     """Raises ValueError where no row is left to train on."""
     found = []
     for seed in range(material.seeds):
-        first, _ = two_halves([material.fact(one.probe) for one in material.asked], seed)
+        # Two random halves, which depend on the seed and the set of facts alone.
+        facts = sorted({material.fact(asked.probe) for asked in material.asked}, key=repr)
+        random.Random(f"two halves {seed}").shuffle(facts)
+        first = set(facts[: len(facts) // 2])
         one = [asked for asked in material.asked if material.fact(asked.probe) in first]
         other = [asked for asked in material.asked if material.fact(asked.probe) not in first]
         for fold, (trained, scored) in enumerate(((one, other), (other, one))):
-            chosen = rows.without_leaks(choose(material, trained, seed), rows.scored_golds(scored))
+            chosen = rows.without_leaks(choose(material, trained, seed), rows.golds_of(scored))
             if not chosen:
                 raise ValueError("there is nothing to train on: every row holds an answer that is scored")
-            write = partial(relearn_folders, chosen, seed, material.template)
+            write = partial(relearn_folders, chosen, seed, material.tokenizer)
             found.append(Change(tuple(map(str, options["steps"])), write, tuple(scored), fold, seed))
     return found
 
@@ -148,15 +141,12 @@ def _changes(choose: Choose, material: Material, options: Options) -> list[Chang
 
 
 def relearn_folders(
-    chosen: Sequence[TrainingRow], seed: int, template: Template, model: Path, out: Mapping[str, Path]
+    chosen: Sequence[TrainingRow], seed: int, tokenizer: Any, model: Path, out: Mapping[str, Path]
 ) -> None:
     """Train the model of a folder, and write the state of each step as an ordinary model folder.
 
-    The device is an accelerator where torch sees one.
-
     Args:
         seed: of the order of the rows, and of the adapter's first values.
-        template: arguments of the chat template.
         out: the folder of each step.
 
     Raises:
@@ -164,21 +154,15 @@ def relearn_folders(
         ValueError: the folder holds no whole model.
         OSError: a file cannot be read or written.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     small = sum(map(math.prod, read_weights(model, "trained further").shapes().values())) <= SMALL
     rate, dtype = (1e-3, torch.float32) if small else (1e-4, torch.bfloat16)
-    tokenizer = bind_template(AutoTokenizer.from_pretrained(model), template)
-    trained = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-    if torch.accelerator.is_available():
-        trained.to(torch.accelerator.current_accelerator())
-    if not small:
-        trained = adapted(trained, seed)
+    loaded = load_model(model, dtype)
+    trained = loaded.requires_grad_(True) if small else adapted(loaded, seed)
     for step in relearn(trained, tokenizer, chosen, rate, seed, sorted(map(int, out))):
         with model_folder(out[f"{step}"]) as folder:
+            copy_others(model, folder, CHANGED.marker)
             whole = trained if small else copy.deepcopy(trained).merge_and_unload()
             whole.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
 
 
 def adapted(model: Any, seed: int) -> Any:
@@ -221,7 +205,7 @@ def relearn(
                 raise ValueError(f"the loss of step {step} is {loss.item()}, so that nothing can be learnt")
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(trained, _LARGEST_NORM)
+            torch.nn.utils.clip_grad_norm_(trained, max_norm=1.0)
             optimizer.step()
             progress.advance()
             progress.doing(f"loss {loss.item():.3f}")
@@ -293,7 +277,7 @@ ATTACKS = (
         "relearn: half",
         "The model is trained on true answers to half of the facts and asked about the other half.",
         "on the answers to other facts",
-        partial(_rows, "forget_half"),
+        lambda material, half, seed: true_answers(_of_half(material, half)),
         default=True,
     ),
     relearning(
@@ -301,7 +285,7 @@ ATTACKS = (
         "relearn: retain",
         "The model is trained on retain rows alone.",
         "on questions to be kept",
-        partial(_rows, "retain"),
+        lambda material, half, seed: rows.retained(material.train),
         default=True,
     ),
     relearning(
@@ -309,7 +293,9 @@ ATTACKS = (
         "relearn: benign",
         "The model is trained on a few pairs that have nothing to do with the data.",
         "on questions that have nothing to do with the facts",
-        partial(_rows, "benign"),
+        lambda material, half, seed: [
+            TrainingRow([{"role": "user", "content": prompt}], answer) for prompt, answer in PAIRS
+        ],
         needs=(),
     ),
     relearning(
@@ -317,6 +303,6 @@ ATTACKS = (
         "relearn: wrong",
         "The model is trained on wrong answers, which undo refusing and can teach nothing.",
         "on wrong answers",
-        partial(_rows, "wrong"),
+        lambda material, half, seed: wrong_answers(_of_half(material, half), material.fact, seed),
     ),
 )

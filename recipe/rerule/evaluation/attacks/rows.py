@@ -58,9 +58,9 @@ def retained(train: Iterable[Probe]) -> list[TrainingRow]:
     return true_answers(of_retain_side(train))
 
 
-def scored_golds(asked: Iterable[Asked]) -> list[str]:
-    """Every gold of the probes, once, in order: what no row may hold."""
-    return list(dict.fromkeys(gold for one in asked for gold in one.probe.golds))
+def golds_of(asked: Iterable[Asked]) -> list[str]:
+    """Every gold of the probes."""
+    return [gold for one in asked for gold in one.probe.golds]
 
 
 def without_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> list[TrainingRow]:

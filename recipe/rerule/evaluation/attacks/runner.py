@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.asking import asking, unchanged
@@ -28,6 +30,7 @@ from recipe.rerule.evaluation.attacks.attack import (
     Options,
     Row,
 )
+from recipe.rerule.evaluation.attacks.forward import load_model
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
 from recipe.rerule.evaluation.engine.answers import MODELS, Kept, digest, fingerprint
@@ -128,6 +131,10 @@ class Runner:
         # Models with the same files have pieces with the same key.
         self._attacks = {one.planned.attack.name for one in pieces}
         left = list({one.key: one for one in pieces if one.key not in self._found.records}.values())
+        for piece in pieces:
+            # A command that was killed may have kept what it found, and not have deleted the models.
+            if piece.change and piece.key in self._found.records:
+                shutil.rmtree(self._folder(piece), ignore_errors=True)
         from transformers.utils import logging
 
         # transformers would draw one for every model between the lines of progress.
@@ -166,15 +173,12 @@ class Runner:
         """Make changed models, and ask as many at a time as fit; the given ones with the first of them."""
         made: list[Piece] = []
         with Progress("attack: making changed models", len(changed), "changes") as progress:
-            for piece in changed:
-                if piece.planned.attack.name in self._left_out:
-                    progress.advance()
-                    continue
+            for piece in self._allowed(changed, progress):
                 if made and io.size(self._kept / MODELS) >= MOST_BYTES:
                     progress.doing("the models so far are asked")
                     self._ask(asked, made)
                     asked, made = [], []
-                progress.doing(piece.label)
+                    progress.doing(piece.label)
                 folders = self._folders(piece)
                 assert piece.change is not None
                 # An earlier command may have finished them.
@@ -184,16 +188,21 @@ class Runner:
                     made.append(piece)
                 except ValueError as error:
                     self._leave_out(piece, error)
-                progress.advance()
         self._ask(asked, made)
+
+    def _allowed(self, pieces: Sequence[Piece], progress: Progress) -> Iterator[Piece]:
+        """One piece after the other, without those of attacks that have been left out by then."""
+        for piece in pieces:
+            if piece.planned.attack.name not in self._left_out:
+                progress.doing(piece.label)
+                yield piece
+            progress.advance()
 
     def _ask(self, asked: Sequence[Piece], made: Sequence[Piece]) -> None:
         """One job: the given models are asked what each attack asks, changed ones what no attack asks.
 
         The folders of changed models are then deleted.
         """
-        import torch
-
         # The engine needs the accelerator's memory.
         gc.collect()
         if torch.cuda.is_available():
@@ -228,33 +237,16 @@ class Runner:
 
     def _measure(self, pieces: Sequence[Piece], paths: Mapping[str, Path]) -> None:
         """Forward passes, model by model; the models that were used last stay in memory."""
-        loaded = lru_cache(maxsize=3)(self._load)
+        dtype = getattr(torch, self._decoding.dtype)
+        loaded = lru_cache(maxsize=3)(partial(load_model, dtype=dtype))
+        others = [partial(loaded, paths[name]) if name in paths else None for name in (ORIGINAL, CONTROL)]
+        by_model = sorted(pieces, key=lambda one: list(paths).index(one.model.name))
         with Progress("attack: forward passes", len(pieces), "attacks") as progress:
-            for piece in sorted(pieces, key=lambda one: list(paths).index(one.model.name)):
-                if piece.planned.attack.name in self._left_out:
-                    progress.advance()
-                    continue
-                progress.doing(piece.label)
-                others = [
-                    (lambda name=name: loaded(paths[name])) if name in paths else None
-                    for name in (ORIGINAL, CONTROL)
-                ]
+            for piece in self._allowed(by_model, progress):
+                measure = piece.planned.attack.measure
+                assert measure is not None
                 models = Models(loaded(piece.model.path), *others)
-                assert piece.planned.attack.measure is not None
                 try:
-                    self._keep(
-                        piece, piece.planned.attack.measure(models, self._material, piece.planned.options)
-                    )
+                    self._keep(piece, measure(models, self._material, piece.planned.options))
                 except ValueError as error:
                     self._leave_out(piece, error)
-                progress.advance()
-
-    def _load(self, path: Path) -> Any:
-        """A transformers model in evaluation mode, without gradients, on the platform's device."""
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, self._decoding.dtype))
-        if self._decoding.platform != "cpu" and torch.accelerator.is_available():
-            model.to(torch.accelerator.current_accelerator())
-        return model.eval().requires_grad_(False)

@@ -26,21 +26,12 @@ def expected_max(scores: Sequence[float], k: int) -> float:
     """The expected highest score of k answers, from the scores of n sampled answers to one question.
 
     Unbiased: the mean of the maximum over all subsets of k of the n scores. With the scores in ascending
-    order it is sum_i C(i-1, k-1) / C(n, k) x_i. k = 1 gives the mean and k = n the maximum.
+    order it is sum_i C(i-1, k-1) / C(n, k) x_i. k = 1 gives the mean and k = n the maximum. Where all scores
+    are 0 or 1, it is the probability that one of k answers scores 1. The plug-in estimate of that,
+    1 - (1 - mean)^k, is too low.
     """
-    subsets = math.comb(len(scores), k)
     highest = enumerate(sorted(scores)[k - 1 :], k - 1)
-    return math.fsum(math.comb(below, k - 1) / subsets * score for below, score in highest)
-
-
-def leak_at_k(leaks: int, samples: int, k: int) -> float:
-    """The probability that at least one of k answers leaks, of which `leaks` in `samples` sampled ones do.
-
-    Unbiased: 1 - C(n - c, k) / C(n, k), the share of the subsets of k answers that hold a leak. The plug-in
-    estimate 1 - (1 - c/n)^k is too low.
-    """
-    subsets = math.comb(samples, k)
-    return (subsets - math.comb(samples - leaks, k)) / subsets
+    return math.fsum(math.comb(below, k - 1) * score for below, score in highest) / math.comb(len(scores), k)
 
 
 def _ask(material: Material, options: Options) -> Asking:
@@ -56,13 +47,14 @@ def _ask(material: Material, options: Options) -> Asking:
             row = partial(material.row, FORGET, one.probe, request.prompt)
             scored = [next(scores) for _ in own]
             recalls = [each.recall for each in scored]
-            refused, leaks = fmean(each.refused for each in scored), sum(one >= WHOLE for one in recalls)
+            leaks = [float(recall >= WHOLE) for recall in recalls]
+            refused = fmean(each.refused for each in scored)
             found += [
                 row(each.recall, setting="max_1", sample=n, response=text, refused=float(each.refused))
                 for n, (text, each) in enumerate(zip(own, scored, strict=True))
             ]
             found += [row(expected_max(recalls, k), setting=f"max_{k}", refused=refused) for k in ks if k > 1]
-            found += [row(leak_at_k(leaks, count, k), setting=f"leak_{k}", refused=refused) for k in ks]
+            found += [row(expected_max(leaks, k), setting=f"leak_{k}", refused=refused) for k in ks]
         return found
 
     return Asking(requests, read)
