@@ -164,10 +164,10 @@ def run_attack(options: argparse.Namespace) -> int:
         }
         files = {RESULTS: json_text(told)}
         if curves:
-            files[CURVES] = json_lines(map(asdict, curves))
+            files[CURVES] = json_lines(curves)
         meta = shared.origin(options, command.benchmark, command.models, command.decoding) | {
             "attacks": {
-                one.attack.name: {**one.attack.declared, "options": dict(one.options)} for one in plans
+                one.attack.name: {**declared[one.attack.name], "options": dict(one.options)} for one in plans
             },
             "train": options.train and shared.told(options.train),
             "budget": options.budget,

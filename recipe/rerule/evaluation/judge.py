@@ -15,6 +15,8 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +209,11 @@ def limited(responses: Sequence[Record], limit: int | None, seed: int) -> list[R
     """At most `limit` probes a section, drawn by `seed`, the same ones for every model."""
     if limit is None:
         return list(responses)
-    probes: dict[str, set[ProbeKey]] = {}
-    for response in responses:
-        probes.setdefault(response["side"], set()).add(probe_key(response))
-    draw, kept = random.Random(seed), set()
-    for _, keys in sorted(probes.items()):
-        kept.update(draw.sample(sorted(keys), min(limit, len(keys))))
+    probes = sorted(set(map(probe_key, responses)))
+    draw, kept = random.Random(seed), set[ProbeKey]()
+    for _, of_section in groupby(probes, key=itemgetter(0)):
+        keys = list(of_section)
+        kept.update(draw.sample(keys, min(limit, len(keys))))
     return [response for response in responses if probe_key(response) in kept]
 
 
@@ -257,10 +258,9 @@ def judge(
     """Scores for all responses; the empty ones get the lowest without a call.
 
     Returns:
-        Records, one a response, in their order: what says which response it is, an integer score or None for
-            each
-        of AXES, `all` (0 to 100, None without scores), `scored_by` ("judge", "rule" or None) and `reason`
-        (why there is no score; "" where there is one). And the calls.
+        The calls, and before them a record for each response: which response it is, an integer score for each
+        of AXES and `all` (0 to 100), all None without scores, `scored_by` ("judge", "rule" or None) and
+        `reason` (why there is no score; "" where there is one).
 
     Raises:
         EndpointError: no call can succeed.

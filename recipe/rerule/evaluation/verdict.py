@@ -67,20 +67,21 @@ def verdict(
         unit = {name: list(rows["fact"]) for name, rows in sets.items()}
         ends = summary.intervals(samples, {"kept": _kept}, unit)["kept"]
         told += " (95 % interval {:.0%} to {:.0%})".format(*ends)
-    wrong = {
-        f"{left:.1%} of the questions about {target} are answered, limit {forget_at_most:.1%}": left
-        > forget_at_most,
-        f"{told}, limit {retain_at_least:.1%}": kept < retain_at_least,
-    }
-    broken = [text for text, one in wrong.items() if one]
+    forgotten = f"{left:.1%} of the questions about {target} are answered, limit {forget_at_most:.1%}"
+    told += f", limit {retain_at_least:.1%}"
     # Nothing can be forgotten, or kept, that was not there.
-    broken += ["none of the facts was given before"] * (not known)
-    broken += ["no other question was answered before"] * (not before["answered"].any())
+    reasons = {
+        forgotten: left > forget_at_most,
+        told: kept < retain_at_least,
+        "none of the facts was given before": not known,
+        "no other question was answered before": not before["answered"].any(),
+    }
+    broken = [reason for reason, applies in reasons.items() if applies]
     if broken:
         more = "See docs/own_data.md#when-nothing-was-learnt."
         lines.append(f"NOT within the limits: {'; '.join(broken)}. {more}")
     else:
-        lines.append(f"Within the limits: {'; '.join(wrong)}.")
+        lines.append(f"Within the limits: {forgotten}; {told}.")
     meta = io.read_json(out / "evaluation" / EVALUATION.marker)
     return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
 

@@ -6,7 +6,7 @@ Responses are scored by the benchmark itself, against the golds of the probe tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Material, Row
@@ -88,16 +88,15 @@ def prefilled(asked: Asked, text: str) -> Asked:
     return with_prompt(asked, suffix=_joined(prompt.suffix, text))
 
 
-def plain(asked: Iterable[Asked], material: Material) -> tuple[Asked, ...]:
+def plain(asked: Sequence[Asked], material: Material) -> tuple[Asked, ...]:
     """The probes that are no attacks themselves; of a fact without such probes, all of them."""
-    given = list(asked)
-    facts = {material.fact(one.probe) for one in given if one.probe.mode != ATTACK_MODE}
+    facts = {material.fact(one.probe) for one in asked if one.probe.mode != ATTACK_MODE}
     return tuple(
-        one for one in given if one.probe.mode != ATTACK_MODE or material.fact(one.probe) not in facts
+        one for one in asked if one.probe.mode != ATTACK_MODE or material.fact(one.probe) not in facts
     )
 
 
-def first_questions(material: Material, asked: Iterable[Asked], phrasings: int) -> list[Asked]:
+def first_questions(material: Material, asked: Sequence[Asked], phrasings: int) -> list[Asked]:
     """The first `plain` probes of every fact, at most `phrasings` of each."""
     counts = Counter[Hashable]()
     found = []

@@ -17,14 +17,13 @@ from recipe.rerule.evaluation.attacks.asking import asking, with_prompt
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options, shown
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, golds_of, retained, without_leaks
 
-_DRAW = "many shots 0"
 _TURN_TOKENS = 32
 """What a chat template may write around the two messages of an example."""
 
 
 def _ask(material: Material, options: Options) -> Asking:
     rows = without_leaks(retained(material.train), golds_of(material.asked))
-    shots = _fitting(material, random.Random(_DRAW).sample(rows, min(options["shots"], len(rows))))
+    shots = _fitting(material, random.Random("many shots 0").sample(rows, min(options["shots"], len(rows))))
     if not shots:
         raise ValueError(
             "many_shot has no examples: no retain row of --train is free of the scored answers and short "

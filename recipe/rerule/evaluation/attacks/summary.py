@@ -106,26 +106,6 @@ Results = dict[str, dict[str, Numbers]]
 """{ATTACK or ATTACK/SETTING: {model: numbers}}"""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A model's scores over the steps of one relearning attack, from step 0 on, which is before it.
-
-    Attributes:
-        excess: E at each step.
-        shares: E by that of the original model at each step.
-        half_recovery: the first step at which half of the original model's E is back; None for never, or
-            where that cannot be said.
-    """
-
-    attack: str
-    model: str
-    steps: tuple[int, ...]
-    scores: tuple[float, ...]
-    excess: tuple[float | None, ...]
-    shares: tuple[float | None, ...]
-    half_recovery: float | None = None
-
-
 def drawn(samples: Samples, statistic: Statistic) -> Array:
     """A statistic of one model's scores over facts, {side: {"score": [facts]}}, with its resamples.
 
@@ -256,18 +236,30 @@ def _gain(after: pd.DataFrame, before: pd.DataFrame) -> dict[str, Any]:
     return {"before": float(pair[0][0]), "gain": float(gain[0]), "gain_interval": _interval(gain)}
 
 
-def curves_of(results: Results, declared: Declared) -> list[Curve]:
-    """The curves of every relearning attack and model."""
+def curves_of(results: Results, declared: Declared) -> list[dict[str, Any]]:
+    """The lines of CURVES: of every relearning attack and model the numbers at each step.
+
+    Step 0 is before the attack. `half_recovery` is None where less than half of the knowledge comes back, or
+    where that cannot be said.
+    """
     found = []
     for attack in (name for name, one in declared.items() if one["curve"]):
         steps = (0, *sorted(int(key.split("/")[1]) for key in results if key.split("/")[0] == attack))
         keys = [BEFORE, *(key_of(attack, f"{step}") for step in steps[1:])]
         for model in results[BEFORE]:
             numbers = [results[key][model] for key in keys]
-            excess, shares = tuple(one.excess for one in numbers), tuple(one.share for one in numbers)
-            half = None if None in shares else half_recovery(steps, shares)  # type: ignore[arg-type]
+            shares = [one.share for one in numbers]
+            known = [share for share in shares if share is not None]
             found.append(
-                Curve(attack, model, steps, tuple(one.after for one in numbers), excess, shares, half)
+                {
+                    "attack": attack,
+                    "model": model,
+                    "steps": steps,
+                    "scores": [one.after for one in numbers],
+                    "excess": [one.excess for one in numbers],
+                    "shares": shares,
+                    "half_recovery": half_recovery(steps, known) if known == shares else None,
+                }
             )
     return found
 
