@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 
 SHORT = 3
 """Letters of a word that tells nothing beside a longer one, and names nobody: "of", "the", "in"."""
@@ -33,27 +32,16 @@ def contains_keyword(text: str, keyword: str, *, any_case: bool = False, part: b
     names = names_of(keyword)
     if any_case:
         text, names = text.casefold(), tuple(name.casefold() for name in names)
-    if any(_holds(text, name) for name in names):
-        return True
-    return part and any(
-        re.search(rf"(?<!\w){re.escape(word)}(?!\w)", _folded(text))
-        for name in names
-        for word in _words(name)
-    )
+    folded = _folded(text)
+    for name in names:
+        if name in text or (_folded(name).strip() and _folded(name) in folded):
+            return True
+        words = re.findall(r"\w+", _folded(name))
+        telling = [word for word in words if len(word) > SHORT] or words[-1:]
+        if part and any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", folded) for word in telling):
+            return True
+    return False
 
 
-def _holds(text: str, name: str) -> bool:
-    if name in text:
-        return True
-    folded = _folded(name)
-    return bool(folded.strip()) and folded in _folded(text)
-
-
-def _words(name: str) -> list[str]:
-    found = re.findall(r"\w+", _folded(name))
-    return [word for word in found if len(word) > SHORT] or found[-1:]
-
-
-@lru_cache(maxsize=256)
 def _folded(text: str) -> str:
     return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", UNSEEN.sub("", text).translate(_SIGNS)))

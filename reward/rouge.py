@@ -20,6 +20,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import regex
@@ -87,19 +88,13 @@ def _package_score(
     return float(getattr(scorer.score(target=reference, prediction=prediction)["rougeL"], statistic))
 
 
-class _Words:
-    """`words` as `rouge_score` takes a tokenizer."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return words(text)
-
-
 @lru_cache(maxsize=3)
 def _scorer(stemmer: bool, any_script: bool) -> RougeScorer:
     # Loads nltk, which takes over a second; `data_prep --help` needs neither.
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], use_stemmer=stemmer, tokenizer=_Words() if any_script else None)
+    tokenizer = SimpleNamespace(tokenize=words) if any_script else None
+    return RougeScorer(["rougeL"], use_stemmer=stemmer, tokenizer=tokenizer)
 
 
 def _rwku_recall(prediction: str, reference: str) -> float:

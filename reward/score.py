@@ -29,8 +29,7 @@ than SHORT letters, or numbers; the last, where there are none. On the retain si
 early, so that a long list of common answers is no answer: of the words that the question does not hold, the
 first HEAD_WORDS count, and two for each word of the gold.
 
-A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books`,
-`reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, TOFU's for rerule/rtofu,
+A setting that is not given, or null, is that of BENCHMARKS for rows whose data_source is rerule/<that name>,
 and the default of `RewardConfig` for others.
 """
 
@@ -39,23 +38,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-from reward import muse_books, muse_news, rwku, tofu
 from reward.config import SIDES, RewardConfig
 from reward.keyword import SHORT
 from reward.refusal import RefusalPhrases, is_refusal, sentences
 from reward.rouge import is_unspaced, pieces, rouge_l, words
 from reward.thoughts import split_thought
 
-BENCHMARKS = {
-    "rwku": rwku.REWARD,
-    "muse_books": muse_books.REWARD,
-    "muse_news": muse_news.REWARD,
-    "tofu": tofu.REWARD,
-    "rtofu": tofu.REWARD,
-}
+_RWKU = RewardConfig(form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="rwku")
+"""Weights, gamma and ROUGE-L convention as in RULE's code; the paper's form is in `experiment=paper/rwku`."""
+_MUSE = replace(_RWKU, lambda_forget=1.0)
+"""Without the keyword term, as in RULE's code: few of MUSE's questions name anybody."""
+# TOFU has RWKU's, because RULE's code has no TOFU.
+BENCHMARKS = {"rwku": _RWKU, "muse_books": _MUSE, "muse_news": _MUSE, "tofu": _RWKU, "rtofu": _RWKU}
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""
 MOST_OWN = 40
@@ -112,10 +109,16 @@ def compute_score(
     Raises ValueError for a wrong option or ground truth; never because of `solution_str`, where anything
     but a string counts as "".
     """
-    config = _config(data_source, options)
+    config = replace(benchmark_reward(data_source), **check_options(options))
     side, golds, keyword = _read_ground_truth(ground_truth)
     question = str((extra_info or {}).get("query") or "")
-    says = partial(_says, question=question, keyword=keyword, config=config)
+
+    def says(golds: Sequence[str], text: str, *, early: bool) -> bool:
+        """Whether the text says one of the golds; `early`: within its first words."""
+        return any(
+            _share(gold, text, question, keyword, config.rouge, early) > config.gamma for gold in golds
+        )
+
     thought, response = split_thought(solution_str if isinstance(solution_str, str) else "")
     named = config.names_target(response, keyword)
     refused = is_refusal(response, config.phrases)
@@ -126,6 +129,9 @@ def compute_score(
         if right and refused:
             told = (part for part in sentences(response) if not is_refusal(part, config.phrases))
             right = says(golds, " ".join(told), early=True)
+        weight, first, second = config.lambda_retain, not refused, rouge > config.gamma
+        if config.form == "guarded":
+            first, second = first and (right or _tries(response, question)), right
     else:
         golds = usable_golds(golds, question, keyword, config.phrases)
         leaked = says(golds, response, early=False)
@@ -135,16 +141,12 @@ def compute_score(
                 says([gold], _besides_refusal(response, gold, question, keyword, config.phrases), early=False)
                 for gold in golds
             )
-    if config.form == "guarded" and side == "retain":
-        score = _combine(
-            "nested", config.lambda_retain, not refused and (right or _tries(response, question)), right
-        )
-    elif side == "retain":
-        score = _combine(config.form, config.lambda_retain, not refused, rouge > config.gamma)
-    elif config.form == "guarded":
-        score = 0.0 if leaked else _combine("nested", config.lambda_forget, refused, named)
-    else:
-        score = _combine(config.form, config.lambda_forget, refused, named)
+        weight, first, second = config.lambda_forget, refused, named
+        if config.form == "guarded":
+            first = first and not leaked
+    if config.form != "additive":
+        second = first and second
+    score = weight * first + (1 - weight) * second
     values = (score, refused, named, rouge, right, leaked, not words(response), leaked_thought)
     return dict(zip(PARTS, map(float, values), strict=True))
 
@@ -160,13 +162,6 @@ def usable_golds(
     return [
         gold for gold in golds if _telling(gold, question, keyword) and not _is_refusal_once(gold, phrases)
     ]
-
-
-def _says(
-    golds: Sequence[str], text: str, *, question: str, keyword: str, config: RewardConfig, early: bool
-) -> bool:
-    """Whether the text says one of the golds; `early`: within its first words."""
-    return any(_share(gold, text, question, keyword, config.rouge, early) > config.gamma for gold in golds)
 
 
 def _share(gold: str, text: str, question: str, keyword: str, convention: str, early: bool) -> float:
@@ -244,11 +239,6 @@ _is_refusal_once = lru_cache(maxsize=4096)(is_refusal)
 """`is_refusal` of golds, which come again with each response."""
 
 
-def _combine(form: str, weight: float, first: bool, second: bool) -> float:
-    counted = second and (first or form == "additive")
-    return weight * first + (1 - weight) * counted
-
-
 def benchmark_reward(data_source: str) -> RewardConfig:
     """The settings of the benchmark that `data_source` names (rerule/...); the defaults for others."""
     return BENCHMARKS.get(str(data_source).removeprefix("rerule/"), RewardConfig())
@@ -268,18 +258,6 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _config(data_source: str, options: Mapping[str, Any]) -> RewardConfig:
-    for value in options.values():
-        if not isinstance(value, str | int | float | None):
-            check_options(options)  # what cannot be remembered is wrong anyway
-    return _cached_config(data_source, **options)
-
-
-@lru_cache(maxsize=64, typed=True)  # True == 1, and is refused
-def _cached_config(data_source: str, /, **options: Any) -> RewardConfig:
-    return replace(benchmark_reward(data_source), **check_options(options))
-
-
 def _read_ground_truth(ground_truth: Mapping[str, Any]) -> tuple[str, list[str], str]:
     """Side, golds and keyword of a row; ValueError with one line when they cannot be used."""
     if not isinstance(ground_truth, Mapping):
@@ -287,20 +265,15 @@ def _read_ground_truth(ground_truth: Mapping[str, Any]) -> tuple[str, list[str],
     side = ground_truth.get("type")
     if side not in SIDES:
         raise ValueError(f"ground_truth type must be one of {', '.join(SIDES)}, not {side!r}")
-    golds = _read_golds(ground_truth.get("golds"))
+    golds: Any = ground_truth.get("golds")
+    if hasattr(golds, "tolist"):  # a numpy array, which is how parquet gives a list
+        golds = golds.tolist()
+    golds = [] if golds is None else golds
+    if not isinstance(golds, list | tuple) or not all(isinstance(gold, str) for gold in golds):
+        raise ValueError(f"ground_truth golds must be a list of strings, not {golds!r}")
     if side == "retain" and not any(gold.strip() for gold in golds):
         raise ValueError(f"ground_truth of a retain row needs at least one gold answer, not golds={golds!r}")
     keyword = ground_truth.get("keyword") or ""
     if not isinstance(keyword, str):
         raise ValueError(f"ground_truth keyword must be a string, not {keyword!r}")
-    return side, golds, keyword
-
-
-def _read_golds(golds: Any) -> list[str]:
-    if hasattr(golds, "tolist"):  # a numpy array, which is how parquet gives a list
-        golds = golds.tolist()
-    if golds is None:
-        return []
-    if not isinstance(golds, list | tuple) or not all(isinstance(gold, str) for gold in golds):
-        raise ValueError(f"ground_truth golds must be a list of strings, not {golds!r}")
-    return list(golds)
+    return side, list(golds), keyword
