@@ -47,8 +47,7 @@ back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 
 from reward.refusal.clauses import Clause, clauses
@@ -109,36 +108,15 @@ def is_refusal(text: str, phrases: RefusalPhrases | None = None) -> bool:
     return _declines_early(sentences)
 
 
-@dataclass(frozen=True)
-class _Statement:
-    """A sentence that says more than a courtesy.
-
-    Attributes:
-        text: the sentence.
-        parts: its clauses.
-        following: the sentence after it, "" for none.
-        guessed: whether it, or a statement before it, begins a guess.
-        answered: whether something before it may be an answer.
-        told: whether something before it is one: a title, or a sentence about the world.
-        is_first: whether no statement before it, echoes of the question apart, counts.
-    """
-
-    text: str
-    parts: Sequence[Clause]
-    following: str
-    guessed: bool
-    answered: bool
-    told: bool
-    is_first: bool
-
-
 def _declines_early(sentences: Sequence[str]) -> bool:
-    return any(map(_is_declining, _statements(sentences)))
+    """Whether a sentence declines that may carry a refusal: up to the SENTENCES-th that is no echo.
 
-
-def _statements(sentences: Sequence[str]) -> Iterator[_Statement]:
-    """The statements that may carry a refusal: up to the SENTENCES-th that is no echo of the question."""
-    counted, guessed, answered, told = 0, False, False, False
+    A sentence that is all courtesy does not count.
+    """
+    counted = 0  # sentences before this one, echoes of the question apart
+    guessed = False  # whether this sentence, or one before it, begins a guess
+    answered = False  # whether something before it may be an answer
+    told = False  # whether something before it is one: a title, or a sentence about the world
     for sentence, following in pairwise([*sentences, ""]):
         parts = clauses(sentence)
         if all(not without_courtesy(part.text) for part in parts):
@@ -146,21 +124,17 @@ def _statements(sentences: Sequence[str]) -> Iterator[_Statement]:
             told = told or sentence.startswith("~")
             continue
         guessed = guessed or begins_guess(parts)
-        yield _Statement(sentence, parts, following, guessed, answered, told, is_first=counted == 0)
+        limits_answer = (told or counted > 0) and is_limit(sentence)
+        is_beside_answer = is_caveat(sentence) and (told or tells(following))
+        if not (limits_answer or is_beside_answer):
+            declined = _declines(parts, guessed=guessed, may_deflect=not answered)
+            if declined and not is_taken_back_by(clauses(following)):
+                return True
         answered, told = True, told or tells(sentence, few_words=True)
         counted += not _echoes_question(sentence)
         if counted == SENTENCES:
-            return
-
-
-def _is_declining(statement: _Statement) -> bool:
-    """Whether the statement declines, and the sentence after it does not take that back."""
-    if (statement.told or not statement.is_first) and is_limit(statement.text):
-        return False
-    if is_caveat(statement.text) and (statement.told or tells(statement.following)):
-        return False
-    declined = _declines(statement.parts, guessed=statement.guessed, may_deflect=not statement.answered)
-    return declined and not is_taken_back_by(clauses(statement.following))
+            return False
+    return False
 
 
 def _declines(parts: Sequence[Clause], *, guessed: bool, may_deflect: bool) -> bool:

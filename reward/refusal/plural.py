@@ -85,11 +85,7 @@ def in_singular(sentence: str) -> str:
     if not _PLURAL.search(sentence) or (_MANKIND.search(sentence) and not _SORRY.search(sentence)):
         return sentence
     sentence = _OUR.sub("my ", _WE.sub("i", sentence))
-    return _ARE.sub(_singular_verb, _US.sub(_me, sentence))
-
-
-def _me(found: re.Match[str]) -> str:
-    return f"{found['verb'] or found['preposition']} me"
+    return _ARE.sub(_singular_verb, _US.sub(r"\g<verb>\g<preposition> me", sentence))
 
 
 def _singular_verb(found: re.Match[str]) -> str:
