@@ -68,28 +68,25 @@ def of_benchmark(
     return {name: rows for name, rows in files.items() if rows}, told
 
 
-def read_golds(path: Path) -> dict[str, str]:
+def read_golds(path: Path, prompts: Iterable[Prompt]) -> dict[str, str]:
     """Right answers by question, of a file of rows {question, answer}.
 
     Raises:
-        SourceError: naming file and row; also where a question has two different answers.
+        SourceError: naming file and row; also where a question has two different answers, or no question is
+            that of a prompt to forget.
     """
     golds: dict[str, str] = {}
     for record in read_records(path):
         question, answer = normalise(record.text(*_QUESTION)), record.text("answer")
         if golds.setdefault(question, answer) != answer:
             raise SourceError(f"{record.origin}: the question has another answer in an earlier row; keep one")
-    return golds
-
-
-def check_golds(golds: Mapping[str, str], prompts: Iterable[Prompt], path: Path) -> None:
-    """Refuse right answers of which none is to a question to forget. Raises SourceError naming the file."""
     asked = {normalise(prompt.query) for prompt in prompts if prompt.side == "forget"}
     if not asked & golds.keys():
         raise SourceError(
             f"{path}: none of its {len(golds)} questions is one of the {len(asked)} to forget; --gold needs "
             "rows {question, answer} with the questions as train.parquet has them"
         )
+    return golds
 
 
 def pieces(text: str, words: int = TEXT_WORDS) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from data_prep import options as shared
 from data_prep.build import CHECKS, listed
-from data_prep.classical import check_golds, read_golds
+from data_prep.classical import read_golds
 from data_prep.contract import MODES, any_of, normalise, read_rows, read_sft_rows
 from data_prep.prompts import (
     NAMED,
@@ -32,7 +31,7 @@ from data_prep.prompts import (
 )
 from data_prep.sources import SourceError, read_records
 from data_prep.writers import Writer, with_refusals
-from recipe.rerule.io import DATA, file_sha256
+from recipe.rerule.io import file_sha256
 from reward import names_of
 
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
@@ -118,8 +117,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
     if options.gold is not None:
-        golds = read_golds(Path(options.gold))
-        check_golds(golds, train, Path(options.gold))
+        golds = read_golds(Path(options.gold), train)
         sources["--gold"] = file_sha256(Path(options.gold))
     return Benchmark(
         name="custom",
@@ -291,10 +289,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Make the folder, and warn of what does not bode well. Raises ValueError."""
     custom = shared.settings_of(CustomOptions, options)
-    shared.make(lambda writer: load(Path(options.source), custom, writer), options)
-    if options.dry_run:
+    manifest = shared.make(lambda writer: load(Path(options.source), custom, writer), options)
+    if manifest is None:
         return
-    manifest = json.loads((options.out / DATA.marker).read_text("utf-8"))
     found = {name: manifest["checks"][name] for name in ("contradictions", "duplicates")}
     texts = [
         f"{CHECKS[name]}: {len(rows)}, at {listed(rows)}; write each question once"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from data_prep.contract import MODES, normalise
-from data_prep.options import Draws, benchmark, option
+from data_prep.options import Command, Draws, benchmark, option
 from data_prep.prompts import (
     STREAM,
     Benchmark,
@@ -35,9 +35,9 @@ from recipe.rerule.io import file_sha256
 # ---- the files, of MUSE and of RULE ----
 
 
-TRAINING = Table("rl_rejection_with_neighbor", "rl_rejection_with_neighbor", "train")
+TRAINING = Table("rl_rejection_with_neighbor")
 """RULE's file of stage 2: questions and passages of the corpus, and neighbours of them."""
-VALIDATION = Table("rl_rejection_eval_target", "rl_rejection_eval_target", "train")
+VALIDATION = Table("rl_rejection_eval_target")
 """RULE's file of validation: KnowMem's questions."""
 STAGE1_FILES = ("reject_target_0.5", "reject_with_neighbor_target", "reject_target")
 """RULE's files of stage 1. Its script trains on the first, whose 1,662 rows are 208 steps an epoch."""
@@ -241,9 +241,6 @@ def _of_fold(
     """Probes and texts alone: a request of MUSE has no training questions."""
     return Benchmark(
         name=corpus.name,
-        train=[],
-        val=[],
-        stage1=[],
         probes=probes,
         form=PromptForm(True, {"qa": QUESTION}, _official(source)),
         trains=False,
@@ -266,7 +263,7 @@ def _checked_files(source: Source, corpus: Corpus, options: MuseOptions) -> Tabl
     """
     rules = corpus is BOOKS and not options.passages and not options.fold
     names = [options.stage1_file] if options.stage1_file else STAGE1_FILES
-    stage1 = next((table for name in names if source.has(table := Table(name, name, "train"))), None)
+    stage1 = next((table for name in names if source.has(table := Table(name))), None)
     needed = [(_knowmem(f"{side}_{name}"), "evaluation") for side in _SIDES for name in ("qa", "qa_icl")]
     needed += [] if options.passages or options.fold else [(TRAINING, "stage 2")]
     needed += [(_fold(options.fold), "--fold"), (CORPUS["retain"], "--fold")] if options.fold else []
@@ -368,11 +365,23 @@ def _examples(pairs: Iterable[tuple[str, ...]]) -> str:
 # ---- the commands ----
 
 
-_SOURCE = "RULE's folder data, a folder of MUSE's and RULE's files, or a name on the Hub"
 BOOKS = Corpus("muse_books", "Harry Potter", "books")
 NEWS = Corpus("muse_news", "this news story", "news")
 """The articles have no name in common: a refusal says what a question is about."""
-BOOKS_COMMAND = benchmark(
+
+
+def _command(corpus: Corpus, summary: str, example: str) -> Command:
+    return benchmark(
+        summary,
+        example,
+        "RULE's folder data, a folder of MUSE's and RULE's files, or a name on the Hub",
+        MuseOptions,
+        lambda source, options, writer: load(open_corpus(source, corpus), corpus, options, writer),
+    )
+
+
+BOOKS_COMMAND = _command(
+    BOOKS,
     "MUSE-Books: make a base model forget a series of books",
     """\
 example:
@@ -383,11 +392,9 @@ example:
   python -m data_prep muse-books --source RULE/data --examples label_dependent --out data/muse_rule
       with RULE's few-shot examples, which differ by side
 """,
-    _SOURCE,
-    MuseOptions,
-    lambda source, options, writer: load(open_corpus(source, BOOKS), BOOKS, options, writer),
 )
-NEWS_COMMAND = benchmark(
+NEWS_COMMAND = _command(
+    NEWS,
     "MUSE-News: make a base model forget news articles",
     """\
 example:
@@ -401,7 +408,4 @@ example:
   python -m data_prep muse-news --source muse-bench/MUSE-News --fold sust_1 --out data/news_1
       probes, and texts of the first of four requests (also scal_1 to scal_4)
 """,
-    _SOURCE,
-    MuseOptions,
-    lambda source, options, writer: load(open_corpus(source, NEWS), NEWS, options, writer),
 )

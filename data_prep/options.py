@@ -144,20 +144,21 @@ def benchmark(
     return Command(summary, example, partial(add_arguments, source_help=source_help, settings=kind), run)
 
 
-def make(load: Load, options: argparse.Namespace) -> None:
-    """Load a benchmark, build its folder as the shared options say, and print what is in it.
+def make(load: Load, options: argparse.Namespace) -> dict[str, Any] | None:
+    """Load a benchmark, build its folder as the shared options say, and print what is in it; the manifest.
 
-    With --dry-run, print what the endpoint would be asked instead. Raises ValueError.
+    With --dry-run, print what the endpoint would be asked instead, and return None. Raises ValueError.
     """
     if options.dry_run:
         print_estimate([load], options)
-        return
+        return None
     check_out(options)
     benchmark = loaded(load, options)
     with explained(benchmark.failures):
         how = build_options(options, benchmark.name)
         manifest = build(benchmark, options.out, overwrite=options.overwrite, options=how)
     print(summary(options.out, manifest))
+    return manifest
 
 
 def check_out(options: argparse.Namespace) -> None:
@@ -181,7 +182,7 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
         writer = Writer(endpoint, options.cache, options.limit, dry=True, tasks=_tasks(options))
         load(writer)
         requests += writer.requests
-    print(estimate(requests, endpoint, options.cache if options.cache.is_dir() else None))
+    print(estimate(requests, endpoint, options.cache))
 
 
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:

@@ -143,11 +143,11 @@ class Benchmark:
     """
 
     name: str
-    train: list[Prompt]
-    val: list[Prompt]
-    stage1: list[Prompt]
     probes: list[Prompt]
     form: PromptForm
+    train: list[Prompt] = field(default_factory=list)
+    val: list[Prompt] = field(default_factory=list)
+    stage1: list[Prompt] = field(default_factory=list)
     probe_form: PromptForm | None = None
     trained_sections: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from data_prep.contract import normalise
 from data_prep.options import STAGE1_MODES, Draws, benchmark, option
 from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, spread
 from data_prep.sources import Record, SourceError, Table, open_source, read_text
-from data_prep.tofu import by_author, other_probes, prompt_of, stage1_prompts
+from data_prep.tofu import by_author, draw_boundary, kept_prompts, other_probes, stage1_prompts
 from data_prep.writers import Writer, with_refusals
 from recipe.rerule.io import file_sha256
 from recipe.rerule.process import positive
@@ -50,10 +50,10 @@ class RTofuOptions(Draws):
 def load(name: str, options: RTofuOptions, writer: Writer) -> Benchmark:
     """The benchmark of one split. Raises ValueError."""
     source, split, compared = open_source(name), options.split, f"{options.split}_perturbed"
-    records = source.read(Table(split, split, "train"))
+    records = source.read(Table(split))
     forget = by_author(_of_task(records), split, 0)
     traces = {normalise(prompt.query): prompt.trace for prompt in forget}
-    asked = by_author(_of_task(source.read(Table(compared, compared, "train"))), compared, 3 * STREAM)
+    asked = by_author(_of_task(source.read(Table(compared))), compared, 3 * STREAM)
     probes = [replace(probe, trace=traces.get(normalise(probe.query), "")) for probe in asked]
     if without := [probe for probe in probes if not probe.trace]:
         raise SourceError(f"{without[0].origin}: {split} has no cot for this question")
@@ -64,7 +64,12 @@ def load(name: str, options: RTofuOptions, writer: Writer) -> Benchmark:
         forget = _with_refusal_traces(forget, file)
         sources["--refusal-traces"] = file_sha256(file)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
-    boundary = _boundary(records, probes, options, options.boundary_rows or len(forget))
+    # The boundary: rows of other tasks that are no probes.
+    held_out = {normalise(probe.query) for probe in probes}
+    others = kept_prompts(_of_task(records, wanted=False))
+    usable = [prompt for prompt in others if normalise(prompt.query) not in held_out]
+    count = options.boundary_rows or len(forget)
+    boundary = draw_boundary(usable, count, options.seed, f"{split}: other tasks have")
     return Benchmark(
         name="rtofu",
         train=[*map(_thoughtful, forget), *boundary],
@@ -85,27 +90,6 @@ def _of_task(records: Sequence[Record], wanted: bool = True) -> list[Record]:
         which = f"has task_id {TASK}" if wanted else f"has another task_id than {TASK}"
         raise SourceError(f"{records[0].origin}: no row of the table {which}")
     return found
-
-
-def _boundary(
-    records: Sequence[Record], probes: Sequence[Prompt], options: RTofuOptions, count: int
-) -> list[Prompt]:
-    """Rows of other tasks that are no probes, drawn without replacement, in their order.
-
-    Raises SourceError.
-    """
-    held_out = {normalise(probe.query) for probe in probes}
-    prompts = [
-        prompt_of(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
-        for number, record in enumerate(_of_task(records, wanted=False))
-    ]
-    usable = [prompt for prompt in prompts if normalise(prompt.query) not in held_out]
-    if count > len(usable):
-        raise SourceError(
-            f"{options.split}: other tasks have {len(usable)} rows that are no probes, fewer than {count}"
-        )
-    drawn = random.Random(f"boundary {options.seed}").sample(range(len(usable)), count)
-    return [usable[place] for place in sorted(drawn)]
 
 
 def _with_refusal_traces(forget: Sequence[Prompt], file: Path) -> list[Prompt]:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from data_prep import options as shared
 from data_prep.build import summary, write
-from data_prep.classical import check_golds, read_golds
+from data_prep.classical import read_golds
 from data_prep.prompts import (
     STREAM,
     Benchmark,
@@ -156,8 +156,7 @@ def load(source: FolderSource, options: RwkuOptions, writer: Writer) -> Benchmar
         train = _written_prompts(source, options, writer, probes)
     golds, hashes = {}, {}
     if (file := _gold_file(source, options)) is not None:
-        golds, hashes = read_golds(file), {"--gold": file_sha256(file)}
-        check_golds(golds, train, file)
+        golds, hashes = read_golds(file, train), {"--gold": file_sha256(file)}
     pairs = []  # of a text on the target and one on somebody else
     for record in source.read(PAIRED_TEXTS) if source.has(PAIRED_TEXTS) else []:
         pairs.append(record.texts("prompts"))
@@ -205,7 +204,7 @@ def _written_prompts(
     for number, record in enumerate(source.read(QUESTIONS)):
         query, target = record.text("instruction"), record.text("subject")
         questions.append(make_prompt(number, query, "forget", target, (), record.origin, mode="qa"))
-    forget = questions + blanks(questions, OWN_BLANKS, writer, answered=False)
+    forget = questions + blanks(questions, OWN_BLANKS, writer)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
     # No answer is known; the refusal is what a forget row has for gold.
     forget = [replace(prompt, golds=(prompt.refusal,)) for prompt in forget]

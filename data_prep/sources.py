@@ -318,12 +318,12 @@ class Table:
 
     Attributes:
         file: its path in a folder, without suffix.
-        config, split: its names in the data set on the Hub.
+        config, split: its names in the data set on the Hub; "" for a config that is called as the file is.
     """
 
     file: str
     config: str = ""
-    split: str = ""
+    split: str = "train"
 
 
 def open_source(name: str) -> Source:
@@ -381,17 +381,18 @@ class HubSource:
         from datasets import get_dataset_config_names
 
         with refused_by_the_hub(self.name):
-            return table.config in get_dataset_config_names(self.name)
+            return (table.config or table.file) in get_dataset_config_names(self.name)
 
     def read(self, table: Table) -> list[Record]:
         """Its rows. Raises SourceError."""
         from datasets import load_dataset
 
-        where = f"{self.name} ({table.config}, {table.split})"
+        config = table.config or table.file
+        where = f"{self.name} ({config}, {table.split})"
         with refused_by_the_hub(where):
-            rows = list(load_dataset(self.name, table.config, split=table.split))
+            rows = list(load_dataset(self.name, config, split=table.split))
         lines = (json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
-        self.hashes[f"{table.config}/{table.split}"] = hashlib.sha256("".join(lines).encode()).hexdigest()
+        self.hashes[f"{config}/{table.split}"] = hashlib.sha256("".join(lines).encode()).hexdigest()
         return cleaned([Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -79,11 +79,11 @@ SPLITS = {
 TOFUS_OWN = ("retain99", "retain95", "retain90")
 """Those of them that are TOFU's, and hold its retain probes."""
 PROBES = {
-    "retain": (Table("retain_perturbed", "retain_perturbed", "train"), "retain"),
-    "real_authors": (Table("real_authors_perturbed", "real_authors_perturbed", "train"), "retain_unseen"),
-    "world_facts": (Table("world_facts_perturbed", "world_facts_perturbed", "train"), "retain_unseen"),
+    "retain": "retain",
+    "real_authors": "retain_unseen",
+    "world_facts": "retain_unseen",
 }
-"""The benchmark's other question sets by family: table and section."""
+"""Section of the benchmark's other question sets, by family; their tables are called FAMILY_perturbed."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,10 @@ class TofuOptions(Draws):
 
 def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
     """The benchmark of one forget split. Raises ValueError."""
-    forget = by_author(source.read(_table(options.split)), options.split, 0)
+    forget = by_author(source.read(Table(options.split)), options.split, 0)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
-    probes = _probes(source, options.split)
+    compared = f"{options.split}_perturbed"  # the forget rows again, which TOFU trains and tests on by design
+    probes = by_author(source.read(Table(compared)), compared, 3 * STREAM) + other_probes(source)
     count = options.boundary_rows or len(forget)
     if options.boundary == "written":
         if count > len(forget):
@@ -145,7 +146,7 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
     if options.retain_set == "boundary":
         return Material()
     name = SPLITS[options.split][-1]
-    prompts, unprobed = _retain_prompts(source, _table(name), probes)
+    prompts, unprobed = _retain_prompts(source, Table(name), probes)
     if options.retain_set == "unprobed":
         return Material(retain=unprobed, retain_set=f"{name} without its retain probes")
     return Material(
@@ -153,10 +154,6 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
         retain_set=f"{name} as published, with its retain probes",
         notes={"retain_rows_that_are_probes": len(prompts) - len(unprobed)},
     )
-
-
-def _table(name: str) -> Table:
-    return Table(name, name, "train")
 
 
 def by_author(records: Sequence[Record], table: str, first_index: int) -> list[Prompt]:
@@ -170,16 +167,21 @@ def by_author(records: Sequence[Record], table: str, first_index: int) -> list[P
 
 
 def _boundary(source: Source, options: TofuOptions, probes: Sequence[Prompt], count: int) -> list[Prompt]:
-    """Questions about authors to be kept that are no probes, drawn without replacement, in TOFU's order.
-
-    Raises ValueError.
-    """
-    tables = [_table(name) for name in SPLITS[options.split]]
+    """Questions about authors to be kept that are no probes. Raises ValueError."""
+    tables = [Table(name) for name in SPLITS[options.split]]
     table = next((table for table in tables if source.has(table)), tables[-1])
     _, usable = _retain_prompts(source, table, probes)
+    return draw_boundary(usable, count, options.seed, f"{table.file}: has")
+
+
+def draw_boundary(usable: Sequence[Prompt], count: int, seed: int, having: str) -> list[Prompt]:
+    """So many of the prompts, drawn without replacement, in their order; `having` begins the error.
+
+    Raises SourceError where there are fewer.
+    """
     if count > len(usable):
-        raise SourceError(f"{table.file}: has {len(usable)} rows that are no probes, fewer than {count}")
-    drawn = random.Random(f"boundary {options.seed}").sample(range(len(usable)), count)
+        raise SourceError(f"{having} {len(usable)} rows that are no probes, fewer than {count}")
+    drawn = random.Random(f"boundary {seed}").sample(range(len(usable)), count)
     return [usable[place] for place in sorted(drawn)]
 
 
@@ -193,13 +195,18 @@ def _retain_prompts(
     """
     held = [p for p in probes if table.file in TOFUS_OWN and p.family == "retain"]
     asked = {normalise(probe.query) for probe in held}
-    prompts = [
-        prompt_of(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
-        for number, record in enumerate(source.read(table))
-    ]
+    prompts = kept_prompts(source.read(table))
     unprobed = [prompt for prompt in prompts if normalise(prompt.query) not in asked]
     refuse_probes(unprobed, [probe for probe in probes if probe.side == "retain"])
     return prompts, unprobed
+
+
+def kept_prompts(records: Iterable[Record]) -> list[Prompt]:
+    """The rows on authors to be kept. Raises SourceError."""
+    return [
+        prompt_of(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
+        for number, record in enumerate(records)
+    ]
 
 
 def stage1_prompts(forget: Sequence[Prompt], modes: Sequence[str], seed: int, writer: Writer) -> list[Prompt]:
@@ -207,26 +214,20 @@ def stage1_prompts(forget: Sequence[Prompt], modes: Sequence[str], seed: int, wr
     prompts = list(forget) if "qa" in modes else []
     if "fb" in modes:
         questions = [replace(prompt, refusal="") for prompt in forget]
-        forms = blanks(questions, 2 * STREAM, writer, answered=True)
+        forms = blanks(questions, 2 * STREAM, writer)
         rng = random.Random(f"refusals of blanks {seed}")
         prompts += with_refusals(forms, writer, rng)
     return prompts
 
 
-def _probes(source: Source, split: str) -> list[Prompt]:
-    """The benchmark's question sets; the forget rows again, which it trains and tests on by design."""
-    table = f"{split}_perturbed"
-    return [*by_author(source.read(_table(table)), table, 3 * STREAM), *other_probes(source)]
-
-
 def other_probes(source: Source) -> list[Prompt]:
     """The question sets that are the same for every split."""
     probes = []
-    for stream, (family, (table, section)) in enumerate(PROBES.items(), start=4):
+    for stream, (family, section) in enumerate(PROBES.items(), start=4):
         subject = family.replace("_", " ")
         probes += [
             prompt_of(record, stream * STREAM + number, "retain", subject, family, section)
-            for number, record in enumerate(source.read(table))
+            for number, record in enumerate(source.read(Table(f"{family}_perturbed")))
         ]
     return probes
 

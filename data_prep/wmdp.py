@@ -58,7 +58,7 @@ def load(name: str, options: WmdpOptions, writer: Writer) -> Benchmark:
     source, probes = open_source(name), list[Prompt]()
     for stream, (domain, subject) in enumerate(DOMAINS.items()):
         if domain in options.domains:
-            records = source.read(Table(f"wmdp-{domain}", f"wmdp-{domain}", "test"))
+            records = source.read(Table(f"wmdp-{domain}", split="test"))
             probes += [
                 _probe(stream * STREAM + number, record, "forget", subject, domain)
                 for number, record in enumerate(records)
@@ -78,9 +78,6 @@ def load(name: str, options: WmdpOptions, writer: Writer) -> Benchmark:
         sources |= {f"--corpora/{read}": digest for read, digest in corpora.hashes.items()}
     return Benchmark(
         name="wmdp",
-        train=[],
-        val=[],
-        stage1=[],
         probes=probes,
         form=PromptForm(raw=True),
         trains=False,
@@ -140,7 +137,7 @@ def _texts(corpora: Source, domains: Sequence[str], side: str) -> list[str]:
     found = list[str]()
     for domain in dict.fromkeys(domains):
         name = f"{domain}-{side}-corpus"
-        table = Table(name, name, "train")
+        table = Table(name)
         if corpora.has(table):
             records = corpora.read(table)
             filled = [record for record in records if record.get("text") != ""]  # RMU's code skips empty ones

@@ -21,7 +21,7 @@ from typing import Any
 
 from data_prep.contract import normalise
 from data_prep.generate import MOST_USELESS, TASKS, Endpoint, EndpointError, Request, Task, generate
-from data_prep.prompts import Prompt, mode_of
+from data_prep.prompts import Prompt, make_prompt
 from reward import names_of
 
 # ---- fill-in-the-blank forms of questions, by rules alone ----
@@ -257,12 +257,9 @@ def with_refusals(prompts: Sequence[Prompt], writer: Writer, rng: random.Random)
     return [replace(prompt, refusal=drawn.get(prompt.index, prompt.refusal)) for prompt in prompts]
 
 
-def blanks(prompts: Sequence[Prompt], first_index: int, writer: Writer, *, answered: bool) -> list[Prompt]:
-    """Fill-in-the-blank forms of questions, numbered from `first_index` as their questions are.
-
-    `answered`: their golds answer them, rather than refuse.
-    """
-    written = writer.blanks([(prompt.query, prompt.golds[0] if answered else "") for prompt in prompts])
+def blanks(prompts: Sequence[Prompt], first_index: int, writer: Writer) -> list[Prompt]:
+    """Fill-in-the-blank forms of questions, numbered from `first_index` as their questions are."""
+    written = writer.blanks([(prompt.query, prompt.golds[0] if prompt.golds else "") for prompt in prompts])
     return [
         replace(prompt, index=first_index + number, query=query, mode="fb", family="fb")
         for number, (prompt, query) in enumerate(zip(prompts, written, strict=True))
@@ -281,20 +278,11 @@ def neighbours(
         pairs = writer.neighbours(name, [prompt.query for _, prompt in own])
         for (number, prompt), pair in zip(own, pairs, strict=True):
             if pair is not None and normalise(pair[0]) not in asked:
+                index, origin = first_index + number, f"{prompt.origin}, its neighbour"
+                question, answer = pair
                 made.append(
-                    replace(
-                        prompt,
-                        index=first_index + number,
-                        query=pair[0],
-                        side="retain",
-                        mode=mode_of(pair[0]),
-                        subject="neighbour",
-                        golds=(pair[1],),
-                        keyword="",
-                        section="retain",
-                        origin=f"{prompt.origin}, its neighbour",
-                        refusal="",
-                        fact="",
+                    make_prompt(
+                        index, question, "retain", "neighbour", (answer,), origin, family=prompt.family
                     )
                 )
     return made

@@ -296,8 +296,8 @@ def test_what_an_endpoint_fails_at_is_left_out_and_listed(server: ChatServer, tm
     written = say('{"sentence": "She is ___."}')
     server.script = lambda number, call: status(400, "no") if "Hopeless" in call.prompt else written
     writer = Writer(server.endpoint(), tmp_path)
-    asked = [forget_prompt(n, query) for n, query in enumerate(("Hopeless?", "Who?"))]
-    made = blanks(asked, 1000, writer, answered=False)
+    asked = [forget_prompt(n, query, golds=()) for n, query in enumerate(("Hopeless?", "Who?"))]
+    made = blanks(asked, 1000, writer)
     assert [(prompt.index, prompt.query, prompt.mode) for prompt in made] == [(1001, "She is ___.", "fb")]
     assert writer.refusals("Hopeless Case") == Writer().refusals("Hopeless Case")
     assert writer.failures == [
