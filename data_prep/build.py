@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import classical
-from data_prep.contract import Row, any_of, normalise, write_rows, write_sft_rows
+from data_prep.contract import any_of, normalise, write_rows, write_sft_rows
 from data_prep.prompts import NAMED, Benchmark, Prompt, spread
 from data_prep.writers import misspelt_name
 from recipe.rerule.io import DATA, file_sha256, new_folder, stamp_folder
@@ -84,9 +84,6 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
             repeated.append(prompt)
         seen.add((prompt.side, words[prompt]))
 
-    def refuses(text: str) -> bool:
-        return is_refusal(text, reward.phrases)
-
     def misnamed(prompt: Prompt) -> bool:
         names = names_of(prompt.keyword)
         named = any(name in prompt.refusal for name in names)
@@ -111,7 +108,7 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
         ],
         "gold_without_reward": [p for p in retain if all(earns(gold, p) < 1 for gold in p.golds)],
         "refusal_misnames_target": [prompt for prompt in benchmark.stage1 if misnamed(prompt)],
-        "refusal_not_detected": [prompt for prompt in benchmark.stage1 if not refuses(prompt.refusal)],
+        "refusal_not_detected": [p for p in benchmark.stage1 if not is_refusal(p.refusal, reward.phrases)],
     }
 
 
@@ -182,8 +179,11 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
         prompts = {"train": benchmark.train, "val": benchmark.val, "sft": benchmark.stage1} | prompts
     write_rows(folder / "probes.parquet", benchmark.rl_rows("probe", benchmark.probes))
     answered, told = classical.of_benchmark(benchmark, options.reward.phrases)
+    counts = {name: _counts((one.side, one.mode) for one in kept) for name, kept in prompts.items()}
     for name, rows in answered.items():
         write_sft_rows(folder / f"{name}.parquet", rows)
+        side = "retain" if name.startswith("retain") else "forget"
+        counts[name] = _counts((side, row["extra_info"]["mode"]) for row in rows)
     manifest = {
         **stamp_folder(DATA, folder),
         "benchmark": benchmark.name,
@@ -198,10 +198,7 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
             "python": platform.python_version(),
             **{name: version(name) for name in ("pyarrow", "rerule")},
         },
-        "rows": {
-            **{name: _counts(kept) for name, kept in prompts.items()},
-            **{name: _counts_of_rows(name, rows) for name, rows in answered.items()},
-        },
+        "rows": counts,
         "classical": told,
         "notes": dict(benchmark.notes),
         "not_written": list(benchmark.failures),
@@ -237,11 +234,10 @@ def summary(target: Path, manifest: Mapping[str, Any]) -> str:
     """The manifest for a person: rows by file, side and mode, and what the checks found."""
     lines = [f"{target}:"]
     for name, sides in manifest["rows"].items():
-        counts = [
-            f"{side} {count} ({', '.join(f'{mode} {n}' for mode, n in modes.items())})"
-            for side, modes in sides.items()
-            for count in [sum(modes.values())]
-        ]
+        counts = []
+        for side, modes in sides.items():
+            by_mode = ", ".join(f"{mode} {count}" for mode, count in modes.items())
+            counts.append(f"{side} {sum(modes.values())} ({by_mode})")
         lines.append(f"  {name + '.parquet':20}{'; '.join(counts)}")
     notes = {name: count for name, count in manifest["notes"].items() if count}
     lines += [f"  {count:6} {name.replace('_', ' ')}" for name, count in notes.items()]
@@ -258,15 +254,9 @@ def listed(origins: Sequence[str]) -> str:
     return ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
 
 
-def _counts(prompts: Iterable[Prompt]) -> dict[str, dict[str, int]]:
-    """Prompts by side and mode."""
+def _counts(rows: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """How many rows there are of each side and mode."""
     counts: dict[str, Counter[str]] = {}
-    for prompt in prompts:
-        counts.setdefault(prompt.side, Counter())[prompt.mode] += 1
+    for side, mode in rows:
+        counts.setdefault(side, Counter())[mode] += 1
     return {side: dict(modes) for side, modes in counts.items()}
-
-
-def _counts_of_rows(name: str, rows: Iterable[Row]) -> dict[str, dict[str, int]]:
-    """Stage-1 rows by mode, under the side that their file is of."""
-    side = "retain" if name.startswith("retain") else "forget"
-    return {side: dict(Counter(row["extra_info"]["mode"] for row in rows))}

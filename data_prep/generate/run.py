@@ -104,13 +104,13 @@ def generate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path
     return Generated([answers.get(key) for key in keys], failures, run.calls, from_cache, run.usage)
 
 
-def estimate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path | None = None) -> str:
+def estimate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path) -> str:
     """The calls and tokens of `generate` with the same arguments where every first answer can be used.
 
     Makes no call and writes nothing.
     """
     keys = [cache_key(request, endpoint) for request in requests]
-    _, asked = _sorted_out(keys, requests, None if cache_folder is None else Cache(cache_folder))
+    _, asked = _sorted_out(keys, requests, Cache(cache_folder))
     texts = [request.messages()[0]["content"] + json.dumps(request.schema()) for request in asked.values()]
     prompt_tokens = sum(math.ceil(len(text.encode()) / BYTES_A_TOKEN) for text in texts)
     completion_tokens = sum(request.task.answer_tokens(request.inputs) for request in asked.values())
@@ -123,7 +123,7 @@ def estimate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path
 
 
 def _sorted_out(
-    keys: Sequence[str], requests: Sequence[Request], cache: Cache | None
+    keys: Sequence[str], requests: Sequence[Request], cache: Cache
 ) -> tuple[dict[str, Answer], dict[str, Request]]:
     """The answers that are known, and what has to be asked, both by key; identical requests share a key.
 
@@ -132,7 +132,7 @@ def _sorted_out(
     known: dict[str, Answer] = {}
     pending = dict(zip(keys, requests, strict=True))
     for key, request in list(pending.items()):
-        if cache is not None and key in cache.answers:
+        if key in cache.answers:
             try:
                 check_answer(request, cache.answers[key])
             except AnswerError:

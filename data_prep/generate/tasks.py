@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import normalise
-from data_prep.sources import read_text
+from data_prep.sources import read_text, shown
 from reward.keyword import contains_keyword
 from reward.refusal import is_refusal
 
@@ -105,7 +105,7 @@ def passage_qa_problem(inputs: Inputs, answer: Answer) -> str | None:
         return "two questions are the same"
     for pair in answer["pairs"]:
         if not _names(passage, pair["answer"]) or _one_line(pair["answer"]) not in passage:
-            return f"the answer {_short(pair['answer'])} is not in the passage"
+            return f"the answer {shown(pair['answer'])} is not in the passage"
     return None
 
 
@@ -130,9 +130,9 @@ def refusals_problem(inputs: Inputs, answer: Answer) -> str | None:
     name, refusals = str(inputs["name"]), answer["refusals"]
     for refusal in refusals:
         if not contains_keyword(refusal, name):
-            return f"{_short(refusal)} does not name {name}"
+            return f"{shown(refusal)} does not name {name}"
         if not is_refusal(refusal):
-            return f"{_short(refusal)} is no refusal"
+            return f"{shown(refusal)} is no refusal"
     return "two refusals are the same" if len(set(map(normalise, refusals))) < len(refusals) else None
 
 
@@ -141,7 +141,7 @@ def facts_problem(inputs: Inputs, answer: Answer) -> str | None:
     name, questions = str(inputs["name"]), [one for fact in answer["facts"] for one in fact["questions"]]
     for question in questions:
         if name not in question:
-            return f"{_short(question)} does not name {name}"
+            return f"{shown(question)} does not name {name}"
     return "two questions are the same" if len(set(map(normalise, questions))) < len(questions) else None
 
 
@@ -166,10 +166,6 @@ def _names(text: str, words: str | int) -> bool:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
 
 # ---- the tasks ----

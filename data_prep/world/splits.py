@@ -25,6 +25,11 @@ class Question:
     prompt: str
     gold: str
 
+    @property
+    def section(self) -> str:
+        """The section of the person whom it is about."""
+        return self.fact.person.section
+
 
 @dataclass(frozen=True)
 class World:
@@ -48,7 +53,7 @@ def make_world(config: WorldConfig) -> World:
     train = _draw_train(questions, config)
     probes = _draw_probes(questions, config)
     unknown = _make_unknown_pairs(facts, config)
-    known = [question for question in questions if question.fact.person.section != "forget"]
+    known = [question for question in questions if question.section != "forget"]
     rng = random.Random(f"refusals {config.seed}")
     prompts = [_prompt(question, rng) for question in train]
     benchmark = Benchmark(
@@ -86,8 +91,8 @@ def _all_questions(facts: list[Fact], config: WorldConfig) -> list[Question]:
 def _draw_train(questions: list[Question], config: WorldConfig) -> list[Question]:
     """Every training question on people to be forgotten, and as many of those on the boundary."""
     usable = [question for question in questions if question.phrasing.split == "train"]
-    forget = [question for question in usable if question.fact.person.section == "forget"]
-    boundary = [question for question in usable if question.fact.person.section == "retain"]
+    forget = [question for question in usable if question.section == "forget"]
+    boundary = [question for question in usable if question.section == "retain"]
     if len(boundary) < len(forget):
         raise ValueError(
             f"retain_people must be at least forget_people ({config.forget_people}), got "
@@ -102,8 +107,8 @@ def _draw_val(questions: list[Question], config: WorldConfig) -> list[Question]:
     half = config.val_rows // 2
     drawn: list[Question] = []
     for section, count in (("forget", half), ("retain", config.val_rows - half)):
-        group = [question for question in held_out if question.fact.person.section == section]
-        drawn += _sample_evenly(group, min(count, len(group)), rng)
+        group = [question for question in held_out if question.section == section]
+        drawn += _sample_evenly(group, count, rng)
     return drawn
 
 
@@ -111,21 +116,17 @@ def _draw_probes(questions: list[Question], config: WorldConfig) -> list[Questio
     """Every probe on people to be forgotten; on each group to be kept, a draw with a third of each mode."""
     rng = random.Random(f"probes {config.seed}")
     probes = [question for question in questions if question.phrasing.split == "probe"]
-    drawn = [question for question in probes if question.fact.person.section == "forget"]
+    drawn = [question for question in probes if question.section == "forget"]
     for section in ("retain", "retain_unseen"):
+        of_section = [question for question in probes if question.section == section]
         for place, mode in enumerate(("qa", "fb", "aa")):
-            group = [
-                question
-                for question in probes
-                if question.fact.person.section == section and question.phrasing.mode == mode
-            ]
-            count = (config.retain_probes + place) // 3
-            drawn += _sample_evenly(group, min(count, len(group)), rng)
+            group = [question for question in of_section if question.phrasing.mode == mode]
+            drawn += _sample_evenly(group, (config.retain_probes + place) // 3, rng)
     return drawn
 
 
 def _sample_evenly(questions: list[Question], count: int, rng: random.Random) -> list[Question]:
-    """`count` questions in their own order, spread over people and kinds as evenly as can be."""
+    """At most `count` questions in their own order, spread over people and kinds as evenly as can be."""
     by_fact: dict[Fact, list[Question]] = {}
     for question in rng.sample(questions, len(questions)):
         by_fact.setdefault(question.fact, []).append(question)

@@ -166,8 +166,7 @@ def run(options: argparse.Namespace) -> int:
         read_responses(options.results, options.sections), options.limit, options.sampling_seed
     )
     responses += [] if options.no_anchors else anchor_responses(responses)
-    cache = options.cache if options.cache.is_dir() else None
-    print(estimate(requests_of(responses, task), endpoint, cache))
+    print(estimate(requests_of(responses, task), endpoint, options.cache))
     if options.dry_run:
         return 0
     try:
