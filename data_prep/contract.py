@@ -92,7 +92,7 @@ Row = dict[str, Any]
 Side = Literal["forget", "retain"]
 _Mode = Literal["qa", "fb", "aa", "completion"]
 _Section = Literal["forget", "retain", "retain_unseen"]
-MODES, SECTIONS = get_args(_Mode), get_args(_Section)
+SIDES, MODES, SECTIONS = get_args(Side), get_args(_Mode), get_args(_Section)
 
 
 def _not_blank(text: str) -> str:

@@ -18,8 +18,7 @@ import numpy as np
 from jinja2 import TemplateError
 from omegaconf import DictConfig
 
-from data_prep.contract import Row, control_character_place, read_sft_rows
-from recipe.rerule.replay.group import SIDES
+from data_prep.contract import SIDES, Row, control_character_place, read_sft_rows
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import AGENT_LOOP, plain, refuse
 from recipe.rerule.training.prompts import (

@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from data_prep.contract import SIDES
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.style import LINES, figure, mark_starts
-from recipe.rerule.reporting.training import SIDES
 from recipe.rerule.runs.history import Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from data_prep.contract import read_rows, read_sft_rows
+from data_prep.contract import SIDES, read_rows, read_sft_rows
 from recipe.rerule.evaluation.registry import benchmarks, published
 from recipe.rerule.evaluation.table import columns_of, legend
 from recipe.rerule.replay.buffer import is_hard
@@ -20,7 +20,6 @@ from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.results import checkpoints_of, published_notes, published_rows
 from recipe.rerule.runs.history import Run, replay_start_step
 
-SIDES = ("forget", "retain")
 OF_SIDES = {"all": SIDES, **{side: (side,) for side in SIDES}}
 """The sides by which groups are counted."""
 FIRST, LAST = "first third of the steps", "last third"
