@@ -394,11 +394,11 @@ def register() -> None:
     Importing `recipe.rerule.config` does it too.
     """
     named: list[Callable[..., int | float | str | DictConfig | None]] = [
-        *(attention, engine_length, fused_kernels, passes_dtype, pass_tokens, processor_optimizer),
-        *(micro_batch, stage1_micro_batch, mini_batch, shard_devices, batch_size, epochs, parameters, beside),
-        *(stage1_warmup, stage1_rate, stage2_rate, sampling_interval),
-        *(threshold_window, replay_warmup, replay_capacity, test_freq),
-    ]
+        attention, engine_length, fused_kernels, passes_dtype, pass_tokens, processor_optimizer,
+        micro_batch, stage1_micro_batch, mini_batch, shard_devices, batch_size, epochs, parameters, beside,
+        stage1_warmup, stage1_rate, stage2_rate, sampling_interval,
+        threshold_window, replay_warmup, replay_capacity, test_freq,
+    ]  # fmt: skip
     resolvers = {function.__name__: function for function in named}
     resolvers |= {
         "rows": lambda *, _root_: planned_rows(_root_),

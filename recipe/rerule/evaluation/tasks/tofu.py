@@ -57,8 +57,8 @@ PROMPTS: Mapping[str, str | None] = {
 """Prompt by name: through the chat template, as trained; or TOFU's own raw text for a base family."""
 MAX_TOKENS = 200
 LIKELIHOODS = (
-    *("prob", "avg_loss", "paraphrased_loss", "truth_ratio", "closeness", "truthfulness", "perturbed_losses"),
-)
+    "prob", "avg_loss", "paraphrased_loss", "truth_ratio", "closeness", "truthfulness", "perturbed_losses",
+)  # fmt: skip
 """Columns that are made from the likelihoods of answers."""
 
 
