@@ -252,8 +252,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         model, metrics = f"last={folder}@last", of_replay(folder)
     rows_of = "val" if seed == TUNING else "probes"
     asked = study.evaluation(folder.name, [model], rows_of)
-    over = study.evaluation(f"over-{folder.name}", [model], rows_of, "--benchmark", "over_refusal")
-    refused = pd.read_parquet(over / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
+    refused = study.over_refusal(folder.name, [model], rows_of)
     for weights in (*folder.glob("global_step_*"), *([folder / "model"] if arm in METHODS else [])):
         shutil.rmtree(weights)
     return {
@@ -263,7 +262,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         "seed": seed,
         "stage1": what_works.weights_hash(first),
         "held_out": what_works.held_out(asked / "responses.parquet"),
-        "over_refusal": {of: refused[of].round(9).to_dict() for of in ("base", "last")},
+        "over_refusal": refused,
         "reward": what_works.reward(folder) if arm in ARMS else None,
         "hard": hard(folder) if arm in ARMS else None,
         "metrics": metrics,

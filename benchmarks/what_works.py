@@ -34,6 +34,14 @@ mini-batch then holds refusals or answers, and parts of many groups. Is RULE of 
 mini-batches of whole prompts? The answer is found as in part 3. If it is yes, experiment=forget and the runs
 of benchmarks.evidence, none of which counts yet, leave the sorting out. (It was yes, and they do.)
 
+Part 6, SEEDS[6]: do mini-batches of whole prompts cost more refusals of harmless questions? Part 5 asked
+none. Two runs of `rerule forget`, one of each kind, refused 59 of 94 of them without the sorting and 35
+with it. The arms are those of part 5. The last step's model is asked the retain questions in the two
+wordings of --benchmark over_refusal, and a line has the share refused of each. The cost is shown if the
+mean of the two is higher without the sorting with both seeds, and otherwise: not shown. If it is shown, and
+the score of benchmarks.evidence is lower without the sorting with both seeds, then experiment=forget and
+the runs of benchmarks.evidence, none of which counts yet, sort again.
+
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
 and a seed. A run that the end of --minutes cut off has no line and is made later.
@@ -66,7 +74,7 @@ from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_suffix(".jsonl")
-SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7), 4: (3, 4, 5), 5: (11, 12)}
+SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7), 4: (3, 4, 5), 5: (11, 12), 6: (13, 14)}
 STEPS, REWARD_STEPS = 30, 10
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
@@ -176,6 +184,8 @@ ARMS = {
     ),
     "part 5: RULE": Arm((_EIGHT,), part=5),
     "part 5: whole prompts": Arm((_EIGHT, "trainer.balance_batch=false"), part=5),
+    "part 6: RULE": Arm((_EIGHT,), part=6),
+    "part 6: whole prompts": Arm((_EIGHT, "trainer.balance_batch=false"), part=6),
 }
 """In the order in which they run."""
 
@@ -291,8 +301,10 @@ class Study:
                 "stage1": weights_hash(first),
                 "held_out": held_out(evaluation / "responses.parquet"),
                 "reward": reward(folder) if arm.stage2 is not None else None,
-                "seconds": round(time.monotonic() - start),
             }
+            if arm.part == 6:
+                line["over_refusal"] = self.over_refusal(f"{_named(name)}-{seed}", models[:1])
+            line["seconds"] = round(time.monotonic() - start)
         except subprocess.CalledProcessError as error:
             print(f"{name}, seed {seed}: {error}", file=sys.stderr, flush=True)
             return False
@@ -337,6 +349,12 @@ class Study:
                 # vLLM plans its memory from what is free, which other runs of this GPU change meanwhile.
                 failed = error
         raise failed
+
+    def over_refusal(self, name: str, models: list[str], rows: str = "probes") -> dict[str, dict[str, float]]:
+        """{model: {kind of question: share refused}} of harmless questions, of the base model too."""
+        folder = self.evaluation(f"over-{name}", models, rows, "--benchmark", "over_refusal")
+        refused = pd.read_parquet(folder / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
+        return {model: refused[model].round(9).to_dict() for model in ("base", "last")}
 
     def stage1_folder(self, settings: tuple[str, ...], seed: int) -> Path:
         """Where this stage 1 is made."""
@@ -428,11 +446,14 @@ def results(file: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown: a row for each run, last step and best checkpoint; reward is that of `reward`."""
+    """Markdown: a row for each run, last step and best checkpoint; reward is that of `reward`.
+
+    Harmless is the share refused of harmless questions, of part 6 alone: the mean of their two wordings.
+    """
     columns = ("forget recall", "forget refused", "retain recall", "retain refused")
     rows = [
-        f"| arm | on | seed | step | {' | '.join(columns)} | reward | goal |",
-        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        f"| arm | on | seed | step | {' | '.join(columns)} | reward | harmless | goal |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for line in lines:
         base = line["held_out"]["base"]
@@ -442,6 +463,8 @@ def table(lines: list[dict[str, Any]]) -> str:
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             cells = [f"{of[column]:.2f}" for column in columns]
             cells.append(f"{line['reward']:.2f}" if step == "last" and line.get("reward") else "")
+            harmless = list(line.get("over_refusal", {}).get(step, {}).values())
+            cells.append(f"{sum(harmless) / len(harmless):.2f}" if harmless else "")
             cells.append("yes" if reached(of, base) else "no")
             rows.append(f"| {name} | {line['platform']} | {seed} | {step} | {' | '.join(cells)} |")
     return "\n".join(rows)
