@@ -36,11 +36,11 @@ of benchmarks.evidence, none of which counts yet, leave the sorting out. (It was
 
 Part 6, SEEDS[6]: do mini-batches of whole prompts cost more refusals of harmless questions? Part 5 asked
 none. Two runs of `rerule forget`, one of each kind, refused 59 of 94 of them without the sorting and 35
-with it. The arms are those of part 5. The last step's model is asked the retain questions in the two
-wordings of --benchmark over_refusal, and a line has the share refused of each. The cost is shown if the
-mean of the two is higher without the sorting with both seeds, and otherwise: not shown. If it is shown, and
-the score of benchmarks.evidence is lower without the sorting with both seeds, then experiment=forget and
-the runs of benchmarks.evidence, none of which counts yet, sort again.
+with it. The arms are those of part 5. The last step's model is asked the retain questions in the wordings
+`offered` and `named` of --benchmark over_refusal, and a line has the share refused of each. The cost is
+shown if the mean of the two is higher without the sorting with both seeds, and otherwise: not shown. If it
+is shown, and the score of benchmarks.evidence is lower without the sorting with both seeds, then
+experiment=forget and the runs of benchmarks.evidence, none of which counts yet, sort again.
 
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
@@ -448,7 +448,8 @@ def results(file: Path = RESULTS) -> list[dict[str, Any]]:
 def table(lines: list[dict[str, Any]]) -> str:
     """Markdown: a row for each run, last step and best checkpoint; reward is that of `reward`.
 
-    Harmless is the share refused of harmless questions, of part 6 alone: the mean of their two wordings.
+    Harmless, of part 6 alone, is the share refused of harmless questions: the mean of
+    the wordings `offered` and `named`.
     """
     columns = ("forget recall", "forget refused", "retain recall", "retain refused")
     rows = [
@@ -463,8 +464,8 @@ def table(lines: list[dict[str, Any]]) -> str:
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             cells = [f"{of[column]:.2f}" for column in columns]
             cells.append(f"{line['reward']:.2f}" if step == "last" and line.get("reward") else "")
-            harmless = list(line.get("over_refusal", {}).get(step, {}).values())
-            cells.append(f"{sum(harmless) / len(harmless):.2f}" if harmless else "")
+            harmless = line.get("over_refusal", {}).get(step)
+            cells.append(f"{(harmless['offered'] + harmless['named']) / 2:.2f}" if harmless else "")
             cells.append("yes" if reached(of, base) else "no")
             rows.append(f"| {name} | {line['platform']} | {seed} | {step} | {' | '.join(cells)} |")
     return "\n".join(rows)

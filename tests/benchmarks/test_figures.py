@@ -117,7 +117,7 @@ def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None
         "best": (0.1, 1.0, 0.71, 0.5),
     }
     run = {"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found, "reward": 0.875}
-    run["over_refusal"] = {"last": {"named": 0.5, "unnamed": 0.25}}
+    run["over_refusal"] = {"last": {"plain": 0.0, "named": 0.5, "offered": 0.25}}
     table = what_works.table([run])
     assert [row.split(" | ")[-1] for row in table.splitlines()[2:]] == ["no |", "no |", "yes |"]
     assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | 0.88 | 0.38 | yes |" in table
