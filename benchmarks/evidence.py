@@ -20,7 +20,7 @@ settings too, and what ARMS adds:
 - `equal_updates`: the extra update on as many of the step's own groups, from the same step on as `paper`.
 - `paper`: tau, B_min (as a share of the groups until T_warm) and the draw of the paper's RWKU.
 - `random` stores as many groups as are hard, chosen at random. It takes the rate of `paper`.
-- `recommended`: the default replay.
+- `default`: the default replay.
 - METHODS use no reinforcement. They train the base model, with its own answers to the retain rows. They and
   `random` have the first FEW seeds. Their models do not depend on a stage 1. (`altpo` was added because it
   kept the sides apart best in benchmarks.methods.)
@@ -36,7 +36,7 @@ held-out questions. These words are in no training row.
    the models (two-sided). Six models reach p = 0.031, and only where all differences have one sign. So the
    seeds after the first FEW are run only while every earlier seed has a difference, and all differences of
    them, of both platforms, have one sign: else the answer is no.
-2. The same of `recommended` and `equal_updates`, then of `paper` and `rule`. Each is tested at 0.05 if those
+2. The same of `default` and `equal_updates`, then of `paper` and `rule`. Each is tested at 0.05 if those
    before it were shown, so no correction is due. All other differences are described and not tested.
 3. Why: `metrics` of a line has the means of what the run logs of replay over its last REWARD_STEPS steps.
 
@@ -90,10 +90,10 @@ ARMS = {
     "rule": ("replay.enable=false",),
     "equal_updates": (*_PAPER, "replay.update=on_policy"),
     "paper": _PAPER,
-    "recommended": ("replay.enable=true",),
+    "default": ("replay.enable=true",),
     "random": (*_PAPER, "replay.admission=random"),
 }
-FULL = ("rule", "equal_updates", "paper", "recommended")
+FULL = ("rule", "equal_updates", "paper", "default")
 """With all seeds; each has its own rate."""
 METHODS = ("po", "altpo", "npo_gdr", "simnpo_gdr", "ga_gdr", "dpo_gdr")
 RATES = {**dict.fromkeys(FULL, (1e-5, 2e-5, 4e-5)), **dict.fromkeys(METHODS, (1e-5, 3e-5))}
@@ -104,7 +104,7 @@ METHOD = (
     "checkpoint.save_contents=[hf_model]",
 )
 STAGE1 = "stage 1"
-CONTRASTS = (("paper", "equal_updates"), ("recommended", "equal_updates"), ("paper", "rule"))
+CONTRASTS = (("paper", "equal_updates"), ("default", "equal_updates"), ("paper", "rule"))
 """In the order of their tests; the primary one first."""
 _UNIT = ["seed", "stage1", "platform"]
 

@@ -3,8 +3,8 @@
 Settings are environment variables:
 
 ARM, ARMS: what is trained: one arm (default: rerule), or several, such as "rule rerule npo_gdr", with one
-    report and paired tests. rule: RULE; rerule: the paper's replay; random: random storage; recommended: the
-    recommended replay (docs/method.md); tau_X, warmup_N: the paper's replay with the threshold X, such as
+    report and paired tests. rule: RULE; rerule: the paper's replay; random: random storage; default: the
+    default replay (docs/method.md); tau_X, warmup_N: the paper's replay with the threshold X, such as
     tau_0.6, or with replay from step N + 1; rule_ppo, rule_reinforce_plus_plus: RULE with another estimator
     of advantages; or a method of `python -m recipe.rerule.unlearn --list`
 MODEL: the model that is to forget: a Hugging Face folder or name
@@ -57,10 +57,10 @@ ARMS = {
     "rule_ppo": ["replay.enable=false", "algorithm.adv_estimator=gae"],
     "rule_reinforce_plus_plus": ["replay.enable=false", "algorithm.adv_estimator=reinforce_plus_plus"],
     "rerule": [],
-    "recommended": [],
+    "default": [],
     "random": ["replay.admission=random"],
 }
-"""Arms of stage 2, with what they set; `recommended` is not at the paper's settings."""
+"""Arms of stage 2, with what they set; `default` is not at the paper's settings."""
 NUMBERED = {
     "tau_": (r"0?\.\d+|1(\.0*)?", "replay.threshold", "tau_X with X from 0 to 1, such as tau_0.6"),
     "warmup_": (r"0|[1-9]\d*", "replay.warmup_steps", "warmup_N with a step N, such as warmup_10"),
@@ -193,7 +193,7 @@ def sets(arm: str, says: str) -> list[str] | None:
             return [f"{key}={arm.removeprefix(begins)}"]
     if arm not in presets.names():
         raise ValueError(
-            f"{says} {arm}; choose rule, rerule, random, recommended, tau_X, warmup_N, rule_ppo or "
+            f"{says} {arm}; choose rule, rerule, random, default, tau_X, warmup_N, rule_ppo or "
             "rule_reinforce_plus_plus, or a method of python -m recipe.rerule.unlearn --list"
         )
     return None
@@ -286,7 +286,7 @@ def _of_target(given: Settings, name: str) -> list[Part]:
             parts += _by_method(given, name, arm, model)
             asked[arm] = f"{out / name / arm / 'model'}"
             continue
-        of_paper = experiment if arm == "recommended" else f"experiment=paper/{given.benchmark}"
+        of_paper = experiment if arm == "default" else f"experiment=paper/{given.benchmark}"
         does = f"{about}stage 2, {arm}: refusal boundary optimisation"
         words = [of_paper, *given.stage2, *its]
         parts += [stages.stage2(out, f"{of}{arm}", does, start, data, words)]

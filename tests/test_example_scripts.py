@@ -533,7 +533,7 @@ def test_arms_share_stage_1_evaluation_and_report(made: Path, script: Run, tmp_p
     own = {"sft": {"optim.lr=1e-7"}, "main": {"replay.seed=3"}, "unlearn": {"trainer.seed=5"}}
     options = {"STAGE1_OPTIONS": "optim.lr=1e-7", "STAGE2_OPTIONS": "replay.seed=3"}
     options["UNLEARN_OPTIONS"] = "trainer.seed=5"
-    done, runs = script("tofu", ARMS="rule rerule npo_gdr recommended random po", **options)
+    done, runs = script("tofu", ARMS="rule rerule npo_gdr default random po", **options)
     assert done.returncode == 0, done.stderr
     for run in (run for run in runs if run[0] == "recipe.rerule.main"):  # Hydra takes the last of two
         assert run.index("replay.seed=3") > run.index(f"data.val_files={out}/data/val.parquet")
@@ -548,15 +548,15 @@ def test_arms_share_stage_1_evaluation_and_report(made: Path, script: Run, tmp_p
         ("experiment=tofu",),
         ("experiment=paper/tofu", "replay.admission=random"),
     ]
-    asked, page, name = " ".join(runs[-2]), " ".join(runs[-1]), "rule-rerule-npo_gdr-recommended-random-po"
+    asked, page, name = " ".join(runs[-2]), " ".join(runs[-1]), "rule-rerule-npo_gdr-default-random-po"
     models = (
         f"base={made}/model stage1={out}/stage1/model rule={out}/rule rerule={out}/rerule "
-        f"npo_gdr={out}/npo_gdr/model recommended={out}/recommended random={out}/random po={out}/po/model"
+        f"npo_gdr={out}/npo_gdr/model default={out}/default random={out}/random po={out}/po/model"
     )
     assert "".join(f" --model {model}" for model in models.split()) in asked
     assert "--most-compared 8" in asked
     assert asked.endswith(f"--out {out}/evaluation_{name}")
-    reinforced = ("rule", "rerule", "recommended", "random")
+    reinforced = ("rule", "rerule", "default", "random")
     assert "".join(f" --run {arm}={out}/{arm}" for arm in reinforced) in page
     assert page.endswith(f"--out {out}/report_{name}.html")
 

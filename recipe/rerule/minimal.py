@@ -5,7 +5,7 @@
  1. Ray, verl and vLLM. Here transformers generates and torch updates, in float32.
  2. Micro-batches and several devices. Here the responses of a step are one batch.
  3. PPO's clip. Here each batch is updated on once, where the ratio to the policy that responded is 1.
- 4. The recommended replay (quantile threshold, newest groups, signal required). Here it is the paper's.
+ 4. The default replay (quantile threshold, newest groups, signal required). Here it is the paper's.
  5. Other losses and KLs, schedules, critics, LoRA, stop strings, limits to the length of prompts.
  6. Checkpoints, resuming and records. Nothing is written here but the embedded world and its stage-1 model.
 """

@@ -32,7 +32,7 @@ TUNED = [
 def test_the_runs_after_tuning_take_the_best_rate() -> None:
     tuning = [(one["arm"], one["rate"], evidence.TUNING) for one in TUNED]
     few, full = evidence.SEEDS[:3], evidence.SEEDS[3:]
-    replay = dict.fromkeys(("rule", "equal_updates", "paper", "recommended"), 2e-5)
+    replay = dict.fromkeys(("rule", "equal_updates", "paper", "default"), 2e-5)
     others = {"random": 2e-5, **dict.fromkeys(evidence.METHODS, 1e-5)}
 
     def expected(*seeds: int) -> list[tuple[str, float, int]]:
@@ -120,20 +120,20 @@ def test_the_tables() -> None:
     assert "| rule | 4e-05 | " in text
     assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
     assert "p = 0.0312, 6 models" in text
-    assert "recommended - " not in text
+    assert "default - " not in text
     # A test is made where those before it have shown something. A model of another machine is another unit.
-    more = [line("recommended", 1e-5, seed, retain=0.5) for seed in evidence.SEEDS]
+    more = [line("default", 1e-5, seed, retain=0.5) for seed in evidence.SEEDS]
     more += [line("rule", 1e-5, seed, retain=0.3) for seed in evidence.SEEDS]
     more[-1]["stage1"] = "of another"
     text = "\n".join(evidence.tables([*TUNED, *runs, *more]))
-    assert "p = 1.0000, 6 models" in text.split("recommended - equal_updates")[1].split("\n")[0]
+    assert "p = 1.0000, 6 models" in text.split("default - equal_updates")[1].split("\n")[0]
     assert "described and not tested, 5 models" in text.split("paper - rule")[1]
 
 
 def test_what_another_machine_left_unfinished_is_made_again(tmp_path: Path) -> None:
     whole, begun, here = evidence.SEEDS[0], evidence.SEEDS[3], evidence.SEEDS[4]
     lines = [line(arm, 1e-5, seed) for seed in (whole, begun, here) for arm in evidence.arms_of(seed)]
-    lines = [one for one in lines if one["seed"] == whole or one["arm"] != "recommended"]
+    lines = [one for one in lines if one["seed"] == whole or one["arm"] != "default"]
     lines = [one for one in lines if one["seed"] != whole or one["arm"] not in evidence.METHODS]
     few = [line("po", 1e-5, begun)]  # it depends on no model of stage 1
     study = what_works.Study(tmp_path, tmp_path, "cpu", 0.0)

@@ -66,7 +66,7 @@ class ImportanceConfig:
 class ReplayConfig:
     """Everything that decides what is stored, when replay starts, and how much is drawn.
 
-    The defaults are the recommended replay (docs/method.md); the paper's are in config/experiment/paper.
+    docs/method.md says why the defaults are not the paper's, which are in config/experiment/paper.
 
     update "on_policy" is the equal-update control: at the steps at which replay would update, the replay
     update trains on as many of the step's own groups, at random, in place of stored ones. admission "random"
