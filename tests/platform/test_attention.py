@@ -136,6 +136,53 @@ def test_generation_with_a_cache_still_works(
     torch.testing.assert_close(logits("sdpa"), expected, **tolerance)
 
 
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("mask", ["causal", "seen", "added", "one query"])
+def test_product_attention_is_torchs(heads: int, key_heads: int, mask: str) -> None:
+    """In float64, with its gradients."""
+    torch.manual_seed(0)
+    queries = 1 if mask == "one query" else 5
+    shapes = ((2, heads, queries, 8), (2, key_heads, 5, 8), (2, key_heads, 5, 8))
+    parts = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    seen = torch.ones(5, 5, dtype=torch.bool).tril() & (torch.rand(2, 1, 5, 5) < 0.5) | torch.eye(5).bool()
+    given = {"seen": seen, "added": torch.randn(2, 1, 5, 5, dtype=torch.float64)}.get(mask)
+    found, _ = attention.product_attention(torch.nn.Linear(1, 1), *parts, given, scaling=0.3)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *parts, attn_mask=given, is_causal=mask == "causal", scale=0.3, enable_gqa=True
+    ).transpose(1, 2)
+    torch.testing.assert_close(found, expected, **LLAMA)
+    weights = torch.randn_like(expected)
+    for one, other in zip(
+        *(torch.autograd.grad((of * weights).sum(), parts) for of in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other, **LLAMA)
+
+
+@pytest.mark.parametrize("longest", [attention.SHORT_ROW, attention.SHORT_ROW + 1])
+def test_short_rows_in_bfloat16_are_attended_to_by_products(
+    longest: int, install: Callable[[], None], monkeypatch: Any
+) -> None:
+    calls: list[int] = []
+    product = attention.product_attention
+
+    def noting(module: Any, query: Tensor, *parts: Any, **others: Any) -> Any:
+        calls.append(query.shape[2])
+        return product(module, query, *parts, **others)
+
+    monkeypatch.setattr(attention, "product_attention", noting)
+    rows = [[5, 6, 7], [token % 32 for token in range(longest)]]
+    rounded = llama().to(torch.bfloat16)
+    reference = llama()
+    reference.load_state_dict(rounded.state_dict())
+    expected = torch.cat(
+        [reference(input_ids=torch.tensor([row]), use_cache=False).logits[0] for row in rows]
+    )
+    install()
+    found = rounded(**packed(rows), use_cache=False).logits[0]
+    assert calls == ([longest] * 2 if longest == attention.SHORT_ROW else [])  # two layers
+    torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
+
+
 def test_without_positions_packed_rows_are_refused() -> None:
     rows = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="use_remove_padding=false"):
