@@ -14,8 +14,7 @@ answers beside the refusals had .00 and .29, .47 to .70, and .21 to .41. (Seeds 
 stage-1 model, since stage 1 without own answers did not follow its seed then.)
 
 The unit is a stage-1 model, of the seeds SEEDS. RULE makes 30 steps of what_works' sizes, eight optimiser
-steps each, in mini-batches of whole prompts (part 5 of benchmarks.what_works). The other arms have these
-settings too, and what ARMS adds:
+steps each. The other arms have these settings too, and what ARMS adds:
 
 - `equal_updates`: the extra update on as many of the step's own groups, from the same step on as `paper`.
 - `paper`: tau, B_min (as a share of the groups until T_warm) and the draw of the paper's RWKU.
@@ -248,8 +247,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         train(folder, "recipe.rerule.unlearn", *study.on, *words, f"trainer.seed={seed}")
         model = f"last={folder / 'model'}"
     elif arm != STAGE1:
-        settings = (*ARMS[arm], f"{UPDATE_PROMPTS}=2", "trainer.balance_batch=false", f"{RATE}={rate}")
-        study.stage2(settings, first, seed, folder)
+        study.stage2((*ARMS[arm], f"{UPDATE_PROMPTS}=2", f"{RATE}={rate}"), first, seed, folder)
         model, metrics = f"last={folder}@last", of_replay(folder)
     rows_of = "val" if seed == TUNING else "probes"
     asked = study.evaluation(folder.name, [model], rows_of)

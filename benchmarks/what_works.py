@@ -32,7 +32,7 @@ seed, and otherwise: not shown.
 Part 5, SEEDS[5]: verl sorts the rows of a step by their length (trainer.balance_batch), on one device too. A
 mini-batch then holds refusals or answers, and parts of many groups. Is RULE of part 3 better without this, in
 mini-batches of whole prompts? The answer is found as in part 3. If it is yes, experiment=forget and the runs
-of benchmarks.evidence, none of which counts yet, leave the sorting out. (It was yes, and they do.)
+of benchmarks.evidence, none of which counts yet, leave the sorting out. (It was yes. See part 6.)
 
 Part 6, SEEDS[6]: do mini-batches of whole prompts cost more refusals of harmless questions? Part 5 asked
 none. Two runs of `rerule forget`, one of each kind, refused 59 of 94 of them without the sorting and 35
@@ -40,7 +40,9 @@ with it. The arms are those of part 5. The last step's model is asked the retain
 `offered` and `named` of --benchmark over_refusal, and a line has the share refused of each. The cost is
 shown if the mean of the two is higher without the sorting with both seeds, and otherwise: not shown. If it
 is shown, and the score of benchmarks.evidence is lower without the sorting with both seeds, then
-experiment=forget and the runs of benchmarks.evidence, none of which counts yet, sort again.
+experiment=forget and the runs of benchmarks.evidence, none of which counts yet, sort again. (It was not
+shown. But whole prompts missed the goal with both seeds, and with the four seeds of both parts they are not
+better. So both sort again, which was decided after this look.)
 
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
