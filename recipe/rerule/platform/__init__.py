@@ -23,8 +23,8 @@ PLATFORMS = ("gpu", "cpu")
 # process wants a core too.
 # RAY_worker_niceness: Ray's own 15 lets every other process of the machine go first.
 # MALLOC_*: glibc gives the memory of a large tensor back to the system at once, and the next one costs a page
-# fault every 4 kB, a fifth of the processor time of training. Here the process keeps up to a GiB, in one
-# arena: Ray runs a worker's methods in threads, and the arena of a thread cannot hold a large tensor.
+# fault every 4 kB. Here the process keeps up to a GiB, in one arena: Ray runs a worker's methods in threads,
+# and the arena of a thread cannot hold a large tensor.
 _CPU_CHOICE = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}
 _CPU_DEFAULTS = {
     "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -22,8 +22,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 SHORT_ROW = 96
 """Tokens. Up to so many, in bfloat16 on a processor, `product_attention` takes the place of torch's kernel,
-whose backward pass is slow there: with rows of 52 tokens, an update of 135 million parameters takes 0.8 of
-the time. The bound limits the memory of scores, which grows with the square of the row."""
+whose backward pass is slow there. The bound limits the memory of scores, which grows with the square of the
+row."""
 
 _indices: WeakIdKeyDictionary = WeakIdKeyDictionary()
 """`row_index` of each tensor of positions that is alive: every layer gets the same one, and on a GPU the host
