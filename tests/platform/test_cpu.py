@@ -66,31 +66,6 @@ def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set(
     assert expected.items() <= inherited.items()
 
 
-FAULTS = """
-import resource
-import threading
-from recipe.rerule.platform import select
-select("cpu")
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    bytearray(200_000_000)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-thread = threading.Thread(target=lambda: print(faults(), faults()))
-thread.start()
-thread.join()
-"""
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_process_keeps_the_memory_of_large_tensors(kept: bool) -> None:
-    """One that has already started, too, and in its threads. 200 MB are 48,828 pages."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    of_glibc = {} if kept else {"MALLOC_MMAP_MAX_": "65536"}
-    told = subprocess.check_output([sys.executable, "-c", FAULTS], env=clean | of_glibc, text=True)
-    first, again = map(int, told.split())
-    assert (again < 10) is kept, (first, again)
-
-
 WEIGHTS = {"model.embed_tokens.weight": torch.zeros(2), "lm_head.weight": torch.zeros(2)}
 
 

@@ -5,8 +5,6 @@ Nothing here acts unless `select("cpu")` was called (or VERL_PLATFORM=cpu set) b
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import sys
 
@@ -22,9 +20,6 @@ PLATFORMS = ("gpu", "cpu")
 # OMP_WAIT_POLICY=passive: threads that spin at barriers cost several times the work as soon as another
 # process wants a core too.
 # RAY_worker_niceness: Ray's own 15 lets every other process of the machine go first.
-# MALLOC_*: glibc gives the memory of a large tensor back to the system at once, and the next one costs a page
-# fault every 4 kB. Here the process keeps up to a GiB, in one arena: Ray runs a worker's methods in threads,
-# and the arena of a thread cannot hold a large tensor.
 _CPU_CHOICE = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}
 _CPU_DEFAULTS = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -33,12 +28,7 @@ _CPU_DEFAULTS = {
     "RAY_worker_niceness": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "VERL_LOGGING_LEVEL": "ERROR",  # verl warns once a sample that a Llama has no builder of its own
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "MALLOC_ARENA_MAX": "1",
 }
-_MALLOPT = {"MALLOC_MMAP_MAX_": -4, "MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_ARENA_MAX": -8}
-"""The numbers of these settings for a process that has started (glibc's malloc.h)."""
 
 
 def select(name: str, require_accelerator: bool = True) -> None:
@@ -66,11 +56,7 @@ def select(name: str, require_accelerator: bool = True) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else Ray sets 1 in its workers
     os.environ.update(_CPU_CHOICE)
     for key, value in _CPU_DEFAULTS.items():
-        if key not in os.environ:
-            os.environ[key] = value
-            if key in _MALLOPT:
-                with contextlib.suppress(AttributeError):  # another C library
-                    ctypes.CDLL(None).mallopt(_MALLOPT[key], int(value))
+        os.environ.setdefault(key, value)
     if "verl" in sys.modules:
         # Hydra's search path imports the bare package before the platform is known: our plugin came early.
         from recipe.rerule.platform import patches
