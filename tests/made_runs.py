@@ -55,7 +55,7 @@ def prompt(index: int, side: str, reward: float) -> dict[str, Any]:
 
 def trainer_settings(folder: Path) -> DictConfig:
     """What a trainer of ReRULE reads of its settings, with a run folder."""
-    trainer = {"default_local_dir": str(folder), "save_freq": -1}
+    trainer = {"default_local_dir": str(folder), "save_freq": -1, "val_only": False}
     trainer |= {"max_actor_ckpt_to_keep": 2, "max_critic_ckpt_to_keep": None}
     return OmegaConf.create(
         {

@@ -170,6 +170,10 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
         for stop_after, ended in by_setting.items():
             trainer.config.health.stop_after = stop_after
             assert trainer.is_finished() is ended, (step, stop_after)
+    trainer.config.health.stop_after = 2
+    trainer.config.trainer.val_only = True
+    assert not trainer.is_finished()  # its last model is validated
+    trainer.config.trainer.val_only = False
     trainer.config.trainer.resume_mode = "resume_path"
     for run, step, ended in ((tmp_path, 39, False), (tmp_path, 40, True), (tmp_path / "other", 39, False)):
         trainer.config.trainer.resume_from_path = str(run / f"global_step_{step}")

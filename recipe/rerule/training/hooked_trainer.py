@@ -48,7 +48,12 @@ class HookedTrainer(SavedRun):
         self._asked: list[Mapping[str, Any]] = []
 
     def is_finished(self) -> bool:
-        """As `SavedRun`'s, or `health.stop_after` made the newest step the last one."""
+        """As `SavedRun`'s, or `health.stop_after` made the newest step the last one.
+
+        With trainer.val_only it never is, since its end is what is to be validated.
+        """
+        if self.config.trainer.val_only:
+            return False
         auto, folder = self.config.trainer.resume_mode == "auto", self.config.trainer.default_local_dir
         newest = (checkpoints.newest_complete(folder) or 0) if auto else 0
         ended = self._health_until(newest).over_at
