@@ -31,6 +31,10 @@ The score of a run is the mean of 1 - forget recall, retain recall, and 1 - the 
 questions in the words "This is not about France. ...", of greedy answers of the last step's model to the
 held-out questions. These words are in no training row.
 
+Counted models are also attacked (ATTACKS): the recall of the forget questions behind an answer's beginning, of
+the best of 16 samples, and after 8 and 32 steps of relearning on the other half of the facts. Nothing is tested
+there. No model never knew France, so that only differences count.
+
 1. Primary: is `paper` better than `equal_updates`? An exact test flips the signs of the differences of
    the models (two-sided). Six models reach p = 0.031, and only where all differences have one sign. So the
    seeds after the first FEW are run only while every earlier seed has a difference, and all differences of
@@ -96,6 +100,9 @@ FULL = ("rule", "equal_updates", "paper", "default")
 """With all seeds; each has its own rate."""
 METHODS = ("po", "altpo", "npo_gdr", "simnpo_gdr", "ga_gdr", "dpo_gdr")
 RATES = {**dict.fromkeys(FULL, (1e-5, 2e-5, 4e-5)), **dict.fromkeys(METHODS, (1e-5, 3e-5))}
+ATTACKS = ("prefill", "samples", "relearn_forget_half")
+SHOWN = ("prefill/affirmative", "samples/max_16", "relearn_forget_half/8", "relearn_forget_half/32")
+"""Of the attacks, in the tables."""
 METHOD = (
     "experiment=custom",
     "data.train_batch_size=8",
@@ -252,6 +259,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
     rows_of = "val" if seed == TUNING else "probes"
     asked = study.evaluation(folder.name, [model], rows_of)
     refused = study.over_refusal(folder.name, [model], rows_of)
+    attacked = {} if seed == TUNING else study.attacks(folder.name, model, ATTACKS)
     for weights in (*folder.glob("global_step_*"), *([folder / "model"] if arm in METHODS else [])):
         shutil.rmtree(weights)
     return {
@@ -262,6 +270,7 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         "stage1": what_works.weights_hash(first),
         "held_out": what_works.held_out(asked / "responses.parquet"),
         "over_refusal": refused,
+        "attacks": attacked,
         "reward": what_works.reward(folder) if arm in ARMS else None,
         "hard": hard(folder) if arm in ARMS else None,
         "metrics": metrics,
@@ -369,6 +378,8 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
         "score": score(line),
         **line["held_out"]["last"],
         **refused,
+        **{attack: line["attacks"][attack]["last"] for attack in SHOWN},
+        "minutes": line["seconds"] / 60,
     }
 
 

@@ -186,22 +186,10 @@ def measured(
     study: what_works.Study, name: str, seed: int, model: Path, attacks: Sequence[str] = ATTACKS
 ) -> dict[str, Any]:
     """Held-out answers and attacks: "held_out" as of what_works, "attacks" {attack: {model: recall}}."""
-    if not (evaluation := study.out / f"evaluation-{name}-{seed}").exists():
-        study.evaluation(f"{name}-{seed}", [f"last={model}"])
-    folder = study.out / f"attacks-{name}-{seed}"
-    if not folder.exists():
-        rows = ["--probes", str(study.data / "probes.parquet"), "--train", str(study.data / "train.parquet")]
-        models = ["--model", f"original={study.model}", "--model", f"last={model}"]
-        words = ["--platform", study.platform, *rows, *models, "--attacks", *attacks]
-        words += ["--cache", str(study.out / "cache"), "--out", str(folder)]
-        command(folder.with_suffix(".log"), "recipe.rerule.evaluate", "attack", *words)
-    found = json.loads((folder / "attacks.json").read_text("utf-8"))
+    evaluation = study.evaluation(f"{name}-{seed}", [f"last={model}"])
     return {
         "held_out": what_works.held_out(evaluation / "responses.parquet"),
-        "attacks": {
-            attack: {of: round(row["after"], 4) for of, row in models_of.items()}
-            for attack, models_of in found.items()
-        },
+        "attacks": study.attacks(f"{name}-{seed}", f"last={model}", attacks),
     }
 
 

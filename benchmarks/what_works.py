@@ -64,6 +64,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -357,6 +358,20 @@ class Study:
         folder = self.evaluation(f"over-{name}", models, rows, "--benchmark", "over_refusal")
         refused = pd.read_parquet(folder / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
         return {model: refused[model].round(9).to_dict() for model in ("base", "last")}
+
+    def attacks(self, name: str, model: str, attacks: Sequence[str]) -> dict[str, dict[str, float]]:
+        """{attack: {model: recall}} of the forget questions, of the base model too, which is `original`."""
+        folder = self.out / f"attacks-{name}"
+        rows = ["--probes", str(self.data / "probes.parquet"), "--train", str(self.data / "train.parquet")]
+        models = ["--model", f"original={self.model}", "--model", model]
+        words = ["--platform", self.platform, *rows, *models, "--attacks", *attacks, "--overwrite"]
+        words += ["--cache", str(self.out / "cache"), "--out", str(folder)]
+        command(folder.with_suffix(".log"), "recipe.rerule.evaluate", "attack", *words)
+        found = json.loads((folder / "attacks.json").read_text("utf-8"))
+        return {
+            attack: {of: round(row["after"], 4) for of, row in models_of.items()}
+            for attack, models_of in found.items()
+        }
 
     def stage1_folder(self, settings: tuple[str, ...], seed: int) -> Path:
         """Where this stage 1 is made."""

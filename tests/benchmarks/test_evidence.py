@@ -17,7 +17,9 @@ from benchmarks import evidence, what_works
 
 def line(arm: str, rate: float, seed: int, retain: float = 0.9, forget: float = 0.1) -> dict[str, Any]:
     held_out = {"last": {"forget recall": forget, "retain recall": retain}}
-    of = {"platform": "cpu", "stage1": f"of {seed}", "over_refusal": {"last": {"named": 0.2}}}
+    of: dict[str, Any] = {"platform": "cpu", "stage1": f"of {seed}", "over_refusal": {"last": {"named": 0.2}}}
+    attacks = {attack: {"original": 1.0, "last": 0.25} for attack in evidence.SHOWN}
+    of |= {"attacks": attacks, "seconds": 90}
     return {"arm": arm, "rate": rate, "seed": seed, "held_out": held_out} | of
 
 
@@ -121,6 +123,7 @@ def test_the_tables() -> None:
     assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
     assert "p = 0.0312, 6 models" in text
     assert "default - " not in text
+    assert f"| paper | 21 | of 21 | cpu | 0.83 | 0.10 | 0.80 | 0.20 |{' 0.25 |' * 4} 1.50 |" in text
     # A test is made where those before it have shown something. A model of another machine is another unit.
     more = [line("default", 1e-5, seed, retain=0.5) for seed in evidence.SEEDS]
     more += [line("rule", 1e-5, seed, retain=0.3) for seed in evidence.SEEDS]
