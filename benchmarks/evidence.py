@@ -31,9 +31,9 @@ The score of a run is the mean of 1 - forget recall, retain recall, and 1 - the 
 questions in the words "This is not about France. ...", of greedy answers of the last step's model to the
 held-out questions. These words are in no training row.
 
-Counted models are also attacked (ATTACKS): the recall of the forget questions behind an answer's beginning, of
-the best of 16 samples, and after 8 and 32 steps of relearning on the other half of the facts. Nothing is tested
-there. No model never knew France, so that only differences count.
+Counted models are also attacked (ATTACKS): the recall of the forget questions behind an answer's beginning,
+of the best of 16 samples, and after 8 and 32 steps of relearning on the other half of the facts. Nothing is
+tested there. No model never knew France, so that only differences count.
 
 1. Primary: is `paper` better than `equal_updates`? An exact test flips the signs of the differences of
    the models (two-sided). Six models reach p = 0.031, and only where all differences have one sign. So the
