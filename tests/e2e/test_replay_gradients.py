@@ -26,7 +26,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 KL_COEFFICIENT = 0.01  # actor.kl_loss_coef of the recipe's configuration
 GROUPS, ROLLOUTS = 4, 2
 
-CLIPS: dict[str, dict[str, Any]] = {"clip": {}, "none": {"clip_low": 0.0, "clip_high": 1e9}}
+CLIPS: dict[str, dict[str, Any]] = {
+    "clip": {},
+    "none": {"clip_low": 0.0, "clip_high": 1e9},
+    "region": {"trust_region": True},
+}
 
 
 def combinations() -> dict[str, dict[str, Any]]:
@@ -44,7 +48,12 @@ def combinations() -> dict[str, dict[str, Any]]:
 COMBINATIONS = combinations()
 SOME = {
     name: COMBINATIONS[name]
-    for name in ("token-clip-normalized-kl", "sequence-clip-normalized-no_kl", "sequence_sum-none-plain-kl")
+    for name in (
+        "token-clip-normalized-kl",
+        "token-region-plain-kl",
+        "sequence-region-normalized-no_kl",
+        "sequence_sum-none-plain-kl",
+    )
 }
 
 
@@ -175,7 +184,9 @@ class Expected:
         """Of the sum over tokens of share * (-w A log pi + KL); parameters by name, end to end."""
         lengths = [len(row.old) for row in self.rows]
         ones = [[1.0] * length for length in lengths]
-        weights = ones if on_policy else reference.weights(self.log_ratios(), settings.importance)
+        advantages = [row.advantages.tolist() for row in self.rows]
+        weights = reference.weights(self.log_ratios(), settings.importance, advantages)
+        weights = ones if on_policy else weights
         loss = torch.zeros((), dtype=torch.float64)
         for number, (row, weight) in enumerate(zip(self.rows, weights, strict=True)):
             of_token = -float64(weight) * row.advantages * row.log_probs

@@ -18,14 +18,20 @@ def ratios(log_ratios: Rows, level: str) -> Rows:
     return [[math.exp(value) for value in row] for row in logs]
 
 
-def weights(log_ratios: Rows, config: ImportanceConfig) -> Rows:
+def weights(log_ratios: Rows, config: ImportanceConfig, advantages: Rows) -> Rows:
     """rho~ of every valid token."""
     units = ratios(log_ratios, config.level)
     clipped = [[min(max(unit, config.clip_low), config.clip_high) for unit in row] for row in units]
     every = list(itertools.chain(*clipped))
     divisor = sum(every) / len(every) if config.normalize else 1.0
-    of_rows = zip(clipped, log_ratios, strict=True)
-    return [[unit / divisor for unit in own * (len(row) // len(own))] for own, row in of_rows]
+    found = []
+    for own, row in zip(units, advantages, strict=True):
+        found.append([])
+        for unit, advantage in zip(own * (len(row) // len(own)), row, strict=True):
+            pushed_on = unit > config.clip_high if advantage > 0 else unit < config.clip_low
+            weight = min(max(unit, config.clip_low), config.clip_high) / divisor
+            found[-1].append(0.0 if config.trust_region and pushed_on and advantage else weight)
+    return found
 
 
 def share(aggregate: str, lengths: list[int], row: int) -> float:

@@ -19,6 +19,7 @@ LEVELS: list[Any] = ["token", "sequence", "sequence_sum"]
 CLIPS: dict[str, dict[str, Any]] = {
     "clip": {"clip_low": 0.8, "clip_high": 1.3},
     "none": {"clip_low": 0.0, "clip_high": math.inf},
+    "region": {"trust_region": True},
 }
 ONE = torch.ones(1, 1)
 
@@ -43,7 +44,7 @@ def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def weigh_shards(
-    log_ratio: Tensor, mask: Tensor, config: ImportanceConfig, split: list[list[int]]
+    log_ratio: Tensor, mask: Tensor, config: ImportanceConfig, split: list[list[int]], advantages: Tensor
 ) -> tuple[list[Tensor], dict[str, float]]:
     """`weigh` on each shard, with the statistics of all of them added up."""
     parts: list[ImportanceStats] = []
@@ -53,10 +54,12 @@ def weigh_shards(
         return own
 
     for rows in split:
-        weigh(log_ratio[rows], mask[rows], config, note)
+        weigh(log_ratio[rows], mask[rows], config, note, advantages[rows])
     assert len(parts) == len(split)  # asked for once
     total = sum(parts, start=ImportanceStats())
-    found = [weigh(log_ratio[rows], mask[rows], config, lambda own: total) for rows in split]
+    found = [
+        weigh(log_ratio[rows], mask[rows], config, lambda own: total, advantages[rows]) for rows in split
+    ]
     return [own for own, _ in found], found[0][1]
 
 
@@ -109,6 +112,22 @@ def test_metrics_and_weights_by_hand() -> None:
     torch.testing.assert_close(normalised, clipped * 3 / 3.1, rtol=1e-14, atol=0)
     plain, _ = weigh(log_ratio, mask, ImportanceConfig(normalize=False))
     torch.testing.assert_close(plain, clipped, rtol=1e-14, atol=0)
+
+
+def test_in_the_trust_region_a_token_is_pushed_no_further() -> None:
+    """Ratios .5 and 2, and the bounds themselves, each with an advantage of both signs and of none."""
+    ratios = float64(*[0.5] * 3, *[2.0] * 3, 0.8, 1.3).reshape(2, 4)
+    advantages = float64(1, -1, 0, 1, -1, 0, -1, 1).reshape(2, 4)
+    config = ImportanceConfig(normalize=False, trust_region=True)
+    mask = torch.ones(2, 4)
+    found, metrics = weigh(ratios.log(), mask, config, advantages=advantages)
+    assert found.flatten().tolist() == pytest.approx([0.8, 0, 0.8, 0, 1.3, 1.3, 0.8, 1.3])
+    mean = (3 * 0.8 + 3 * 1.3 + 0.8 + 1.3) / 8  # of all tokens
+    scaled = weigh(ratios.log(), mask, ImportanceConfig(trust_region=True), advantages=advantages)[0]
+    torch.testing.assert_close(scaled, found / mean)
+    assert metrics == weigh(ratios.log(), mask, ImportanceConfig())[1]
+    with pytest.raises(ValueError, match="trust_region is true, but there are no advantages"):
+        weigh(ratios.log(), mask, config)
 
 
 @pytest.mark.parametrize("level", ["sequence", "sequence_sum"])
@@ -175,8 +194,9 @@ def test_weights_and_metrics_do_not_depend_on_how_rows_are_split(
     config, (log_probs, old, mask) = importance(level, clip, normalize), batch(rows, width, seed)
     log_ratio = log_ratios(log_probs, old, mask)
     shards = [[i for i in range(rows) if owner[i] == rank] for rank in range(4)]  # some may be empty
-    whole, expected = weigh(log_ratio, mask, config)
-    parts, metrics = weigh_shards(log_ratio, mask, config, shards)
+    advantages = batch(rows, width, seed + 1)[0] + 1.5  # of both signs
+    whole, expected = weigh(log_ratio, mask, config, advantages=advantages)
+    parts, metrics = weigh_shards(log_ratio, mask, config, shards, advantages)
     for shard, part in zip(shards, parts, strict=True):
         torch.testing.assert_close(part, whole[shard], rtol=1e-12, atol=0)
     assert metrics == pytest.approx(expected, rel=1e-12)
@@ -264,7 +284,9 @@ def hand_log_ratios() -> reference.Rows:
 def hand_loss_and_gradient(config: ImportanceConfig, aggregate: str, with_kl: bool) -> tuple[float, Tensor]:
     """The closed form, one token at a time: d log pi(a) / d W[f, v] = x[f] ([v = a] - pi(v))."""
     policy, probabilities = softmax_policy(), hand_probabilities()
-    rho = dict(zip(VALID, itertools.chain(*reference.weights(hand_log_ratios(), config)), strict=True))
+    ratios, advantages = hand_log_ratios(), policy["advantages"]
+    of_rows = [[float(advantages[i, 0])] * length for i, length in enumerate(LENGTHS)]
+    rho = dict(zip(VALID, itertools.chain(*reference.weights(ratios, config, of_rows)), strict=True))
     loss, gradient = 0.0, torch.zeros(FEATURES, VOCABULARY, dtype=torch.float64)
     for i, t in VALID:
         action, share = int(policy["actions"][i, t]), reference.share(aggregate, LENGTHS, i)
@@ -303,7 +325,8 @@ def test_the_gradient_is_the_closed_form(
     for name, split in SPLITS.items():
         parameters = policy["parameters"].clone().requires_grad_()
         log_probs = log_probs_of(parameters, policy)
-        parts, _ = weigh_shards(log_ratios(log_probs, policy["old"], mask), mask, config, split)
+        ratios = log_ratios(log_probs, policy["old"], mask)
+        parts, _ = weigh_shards(ratios, mask, config, split, policy["advantages"])
         aggregator, losses = functools.partial(shard_aggregate, aggregate), []
         for rows, w in zip(split, parts, strict=True):
             extra = {"ref_log_probs": policy["ref"][rows], "kl_coef": KL_COEF} if with_kl else {}

@@ -21,7 +21,6 @@ from .loss import (
     replay_loss,
     token_mean,
     weigh,
-    weights,
 )
 from .replay import Replay, ReplayHook, ReplayStateError
 from .state import load, save
@@ -53,5 +52,4 @@ __all__ = [
     "token_mean",
     "unpad_rows",
     "weigh",
-    "weights",
 ]

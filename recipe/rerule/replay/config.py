@@ -51,6 +51,9 @@ class ImportanceConfig:
     normalize: Annotated[
         bool, Field(description="divide the weights by their mean over the replay batch")
     ] = True
+    trust_region: Annotated[
+        bool, Field(description="no gradient where a ratio has left the clip range as its advantage wants")
+    ] = False
 
     def __post_init__(self) -> None:
         _check_values(self, "replay.importance")

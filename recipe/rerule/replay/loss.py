@@ -4,8 +4,8 @@
     loss = aggregate(-rho~ A log pi_theta) + kl_coef * aggregate(KL to the reference)
 
 A replay batch is spread over ranks, but Normalize and the logged statistics belong to the whole of it. Hence
-``weigh``: ``importance_ratios`` on each shard; ``ImportanceStats`` added up over all shards; ``weights`` on
-each shard given the sum. A unit is what has one ratio: a valid token, or a sequence with a valid token.
+``weigh``: ``importance_ratios`` on each shard; ``ImportanceStats`` added up over all shards; weights on each
+shard given the sum. A unit is what has one ratio: a valid token, or a sequence with a valid token.
 Weights are float64, without gradient.
 
 Log ratios are limited to +-MAX_LOG_RATIO before exp, as verl does, so that ratios and their squares stay
@@ -163,49 +163,54 @@ def _kl_old_current(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def weights(units: Tensor, mask: Tensor, config: ImportanceConfig, stats: ImportanceStats) -> Tensor:
-    """Importance weights rho~ of one shard, one a token.
-
-    Args:
-        units: float64 [units] of ``importance_ratios`` for `mask` and `config.level`.
-        mask: [rows, T].
-        config: level, clip range and whether to divide by the mean clipped ratio.
-        stats: of the WHOLE replay batch, over all micro-batches and ranks.
-
-    Returns:
-        float64 [rows, T], 0 off the mask; at the sequence levels one value a row.
-    """
-    clipped = units.clamp(config.clip_low, config.clip_high)
-    unit_weights = clipped / (stats.mean_weight if config.normalize else 1.0)
-    valid = mask.bool()
-    spread = torch.zeros(valid.shape, dtype=torch.float64, device=units.device)
-    if config.level == "token":
-        spread[valid] = unit_weights
-        return spread
-    spread[valid.any(dim=-1)] = unit_weights[:, None]
-    return torch.where(valid, spread, 0.0)
-
-
 def weigh(
     log_ratio: Tensor,
     mask: Tensor,
     config: ImportanceConfig,
     total: Callable[[ImportanceStats], ImportanceStats] = lambda stats: stats,
+    advantages: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """Weights rho~ of this shard's tokens, normalised over the whole replay batch, and its metrics.
+
+    With `config.trust_region`, a token has weight 0 where its ratio is beyond the clip range on the side to
+    which its advantage pushes it. PPO's clipped objective (arXiv:1707.06347) has no gradient there either. It
+    counts in the mean by which Normalize divides.
 
     Args:
         log_ratio: float64 [rows, T] of ``log_ratios``.
         mask: [rows, T].
+        config: level, clip range, whether to divide by the mean clipped ratio, and the trust region.
         total: the sum of all shards' statistics, from this shard's. Where it is collective, every rank must
             call ``weigh``.
+        advantages: [rows, T], as stored, for the trust region.
 
     Returns:
         float64 [rows, T], 0 off the mask; ``ImportanceStats.metrics``.
+
+    Raises ValueError: a trust region without advantages.
     """
     units = importance_ratios(log_ratio, mask, config.level)
     stats = total(ImportanceStats.of(units, log_ratio, mask, config))
-    return weights(units, mask, config, stats), stats.metrics()
+    clipped = units.clamp(config.clip_low, config.clip_high)
+    weights = _of_tokens(clipped / (stats.mean_weight if config.normalize else 1.0), mask, config.level)
+    if config.trust_region:
+        if advantages is None:
+            raise ValueError("replay.importance.trust_region is true, but there are no advantages")
+        ratio = _of_tokens(units, mask, config.level)
+        beyond = (advantages > 0) & (ratio > config.clip_high) | (advantages < 0) & (ratio < config.clip_low)
+        weights = torch.where(beyond, 0.0, weights)
+    return weights, stats.metrics()
+
+
+def _of_tokens(units: Tensor, mask: Tensor, level: Level) -> Tensor:
+    """[rows, T] of values of units, 0 off the mask; at the sequence levels one value a row."""
+    valid = mask.bool()
+    spread = torch.zeros(valid.shape, dtype=torch.float64, device=units.device)
+    if level == "token":
+        spread[valid] = units
+        return spread
+    spread[valid.any(dim=-1)] = units[:, None]
+    return torch.where(valid, spread, 0.0)
 
 
 class ReplayLoss(NamedTuple):

@@ -192,7 +192,9 @@ class ReplayUpdate:
         mask = data["response_mask"]
         with simple_timer("replay/seconds/weigh", self.seconds):
             log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
-            found, self.ratio_metrics = weigh(log_ratio, mask, self.importance, self._total)
+            found, self.ratio_metrics = weigh(
+                log_ratio, mask, self.importance, self._total, data["advantages"]
+            )
             data[WEIGHTS] = found.float()
 
     def _total(self, stats: ImportanceStats) -> ImportanceStats:
