@@ -58,7 +58,8 @@ def run(config: DictConfig) -> None:
         before = checkpoints.newest_complete(folder)
         with cluster.of_run(config, _task_runner(config)) as task_runner:
             run_ppo(config, task_runner_class=task_runner)
-        if before is not None and checkpoints.newest_complete(folder) == before:
+        trained = not config.trainer.val_only
+        if trained and before is not None and checkpoints.newest_complete(folder) == before:
             print(f"{folder} already holds the run's last step", file=sys.stderr)
     print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
     if (best := checkpoints.best(folder)) is not None:
