@@ -20,6 +20,8 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.evidence import markdown
+
 TUNING = (201, 202)
 """Stage-1 models of study 2 that chose the rates."""
 COUNTED = (311, 312, 313, 314)
@@ -33,16 +35,17 @@ def tables(study1: pd.DataFrame, study2: pd.DataFrame, study3: pd.DataFrame) -> 
     tuning = study2[study2["base"].astype(int).isin(TUNING)]
     of_rate = tuning["settings"].map(lambda settings: settings["learning_rate"])
     at_rate = _over_rule(tuning.assign(rate=of_rate), ["rate"], ["world", "base"])
-    yield from _markdown("learning rate", at_rate)
+    yield from markdown(at_rate.rename("{:g}".format).reset_index(), 3)
     # Seeds from 101 on are of other stage-1 models, and were made to choose settings.
     first = study1[study1["seed"].astype(int) < 101]
     rule = first[first["arm"] == "rule"]
     hard = rule["final"].map(lambda final: final.get("hard_share/last")).groupby(rule["world"]).mean()
     gains = _over_rule(first, ["world"], ["seed"])
-    yield from _markdown("world", pd.concat([hard.rename("hard groups"), gains], axis=1).dropna())
+    found = pd.concat([hard.rename("hard groups"), gains], axis=1).dropna()
+    yield from markdown(found.rename_axis("world").reset_index(), 3)
     counted = study3[study3["base"].astype(int).isin(COUNTED)]
     both = pd.DataFrame([_before_and_after(run) for run in counted.to_dict("records")])
-    yield from _markdown("arm", both.groupby("arm").mean())
+    yield from markdown(both.groupby("arm").mean().reset_index(), 3)
 
 
 def read(file: Path) -> pd.DataFrame:
@@ -71,13 +74,6 @@ def _before_and_after(run: dict[str, Any]) -> dict[str, Any]:
         asked = curves[f"retain/{measure}"]
         found |= {f"retain {measure}, step {BEFORE}": asked[before], f"retain {measure}, end": asked[-1]}
     return found | {"groups with signal": sum(curves["signal_share"][-10:]) / 10}
-
-
-def _markdown(name: str, frame: pd.DataFrame) -> Iterator[str]:
-    yield f"\n| {name} | {' | '.join(frame)} |"
-    yield f"|---|{'---:|' * len(frame.columns)}"
-    for label, row in zip(frame.index, frame.to_numpy(), strict=True):
-        yield f"| {label} | {' | '.join(f'{value:.3f}' for value in row)} |"
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def of_replay(run: Path) -> dict[str, float]:
 def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Markdown: the tuning runs, each arm over its models, the tests, and every counted run."""
     if worlds := [_world(line) for line in lines if line["arm"].startswith("world")]:
-        yield from _markdown(pd.DataFrame(worlds), 2)
+        yield from markdown(pd.DataFrame(worlds), 2)
     yield "\n| arm | rate | score on validation questions |\n|---|---:|---:|"
     for line in lines:
         if line["seed"] == TUNING:
@@ -315,7 +315,7 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     if shares.empty:
         return
     means = shares.drop(columns=["seed", "stage1", "platform"]).groupby("arm", sort=False).mean()
-    yield from _markdown(means.reset_index(), 3)
+    yield from markdown(means.reset_index(), 3)
     shown = True
     for one, other in CONTRASTS:
         if (found := differences(lines, one, other)).empty:
@@ -326,10 +326,11 @@ def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
             told, shown = f"p = {p_value:.4f}", p_value < 0.05
         models = " ".join(f"{seed}: {of:+.3f}" for (seed, *_), of in found.items())
         yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), {told}, {len(found)} models"
-    yield from _markdown(shares, 2)
+    yield from markdown(shares, 2)
 
 
-def _markdown(frame: pd.DataFrame, digits: int) -> Iterator[str]:
+def markdown(frame: pd.DataFrame, digits: int) -> Iterator[str]:
+    """The lines of a table, after an empty one; numbers that are no whole ones have `digits` decimals."""
     yield f"\n| {' | '.join(frame)} |"
     yield f"|{'---|' * len(frame.columns)}"
     for row in frame.itertuples(index=False):

@@ -25,12 +25,13 @@ def weights(log_ratios: Rows, config: ImportanceConfig, advantages: Rows) -> Row
     every = list(itertools.chain(*clipped))
     divisor = sum(every) / len(every) if config.normalize else 1.0
     found = []
-    for own, row in zip(units, advantages, strict=True):
+    for own, cut, row in zip(units, clipped, advantages, strict=True):
+        tokens = len(row) // len(own)
         found.append([])
-        for unit, advantage in zip(own * (len(row) // len(own)), row, strict=True):
+        for unit, weight, advantage in zip(own * tokens, cut * tokens, row, strict=True):
             pushed_on = unit > config.clip_high if advantage > 0 else unit < config.clip_low
-            weight = min(max(unit, config.clip_low), config.clip_high) / divisor
-            found[-1].append(0.0 if config.trust_region and pushed_on and advantage else weight)
+            ends = config.trust_region and pushed_on and advantage
+            found[-1].append(0.0 if ends else weight / divisor)
     return found
 
 
